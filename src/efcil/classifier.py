@@ -1,0 +1,350 @@
+"""IncrementalClassifier: teach it new classes a few at a time; it keeps no image.
+
+classifier = IncrementalClassifier(epochs=20)
+classifier.partial_fit(images, labels)            # cats and dogs
+classifier.partial_fit(more_images, more_labels)  # birds and fish, later
+classifier.predict(photos)
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from efcil import state
+from efcil.backbones import build_backbone
+from efcil.config import ClassifierConfig, from_dict, merge, to_dict
+from efcil.data.augment import augmentation
+from efcil.data.folder import class_folders
+from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
+from efcil.errors import UserError
+from efcil.methods import build_method, method_class
+from efcil.methods.base import Context, Method
+from efcil.model import IncrementalModel
+from efcil.progress import Silent, Watcher
+from efcil.rng import generator
+from efcil.trainer import learn_task
+
+Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
+EVALUATION_BATCH = 256
+
+
+class IncrementalClassifier:
+    """An image classifier that learns new classes over time without keeping old images.
+
+    ``method`` is a name from ``efcil.available_methods()``. ``epochs`` sets the epochs of the first and of the later
+    tasks; every other keyword is a field of ``efcil.config.ClassifierConfig``, the sections ``first``, ``incremental``
+    and ``options`` as dictionaries. ``backbone`` may be any ``nn.Module`` that has a ``feature_dim`` and maps images
+    (B, 3, S, S) to features (B, feature_dim).
+    """
+
+    def __init__(
+        self,
+        method: str = "efc++",
+        *,
+        backbone: str | nn.Module = "resnet18",
+        epochs: int | None = None,
+        watcher: Watcher | None = None,
+        **settings: Any,
+    ) -> None:
+        if epochs is not None:
+            both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
+            settings = merge(both, {name: _section(value) for name, value in settings.items()})
+        settings = merge(
+            method_class(method).recipe, {name: _section(value) for name, value in settings.items()}
+        )
+        name = backbone if isinstance(backbone, str) else type(backbone).__name__
+        self.config = from_dict(ClassifierConfig, {**settings, "method": method, "backbone": name})
+        self.watcher: Watcher = watcher or Silent()
+        self.classes_: npt.NDArray[Any] = np.array([])
+        self.tasks_: list[int] = []  # classes learnt in each partial_fit
+        self._method: Method = build_method(method, self.config.options)
+        self._given_backbone = None if isinstance(backbone, str) else _checked_backbone(backbone)
+        self._model: IncrementalModel | None = None
+        self._preprocessing: dict[str, Any] = {}  # size, mean and std, from the first task
+
+    @classmethod
+    def from_config(cls, config: ClassifierConfig, watcher: Watcher | None = None) -> IncrementalClassifier:
+        """A classifier with exactly these settings."""
+        settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+        classifier = cls(**settings, watcher=watcher)
+        classifier.config = config
+        return classifier
+
+    # Learning
+
+    def partial_fit(
+        self,
+        images: Any,
+        labels: Labels | None = None,
+        *,
+        past: tuple[Any, Labels] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> IncrementalClassifier:
+        """Learn the classes of these images, which must all be new.
+
+        ``images``: a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a list of file paths, PIL images or
+        arrays, or a folder of class folders (then without ``labels``). If anything fails or is interrupted, the
+        classifier stays as it was. ``checkpoint`` is a file that holds the last finished epoch: when it exists, learning
+        goes on from it. ``past`` gives earlier images to the methods that are not exemplar-free, and only to them.
+        """
+        labelled, names = self._labelled(images, labels)
+        new = self._new_classes(names)
+        task = len(self.tasks_)
+        method = copy.deepcopy(self._method)
+        device = self._device()
+        if self._model is None:
+            preprocessing = measure(labelled)
+            backbone = self._fresh_backbone(labelled.size)
+            model, old = IncrementalModel(backbone).to(device, memory_format=torch.channels_last), None
+        else:
+            preprocessing = self._preprocessing
+            model, old = copy.deepcopy(self._model), self._model.eval().requires_grad_(False)
+        model.requires_grad_(True)
+        model.grow(len(new), generator(self.config.seed, "task", task, "head"))
+        classes = np.concatenate([self.classes_, new]) if task else new
+        ctx = Context(
+            config=self.config,
+            task=task,
+            model=model,
+            old=old,
+            images=labelled,
+            columns=_columns(names, classes).to(device),
+            classes=len(new),
+            augmentation=augmentation(self.config.augmentation, labelled.size),
+            mean=torch.tensor(preprocessing["mean"], device=device),
+            std=torch.tensor(preprocessing["std"], device=device),
+            past=self._past(past, labelled.size, device),
+        )
+        learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
+        # Only now is anything of the classifier changed.
+        self._model, self._method, self._preprocessing = model.eval(), method, preprocessing
+        self.classes_, self.tasks_ = classes, [*self.tasks_, len(new)]
+        return self
+
+    # Using
+
+    @torch.no_grad()
+    def decision_function(self, images: Any) -> npt.NDArray[np.float32]:
+        """One score per class seen, in the order of ``classes_``, (N, m)."""
+        model = self._fitted()
+        ready = image_set(images, self._preprocessing["size"])
+        device = self._device()
+        ctx_mean = torch.tensor(self._preprocessing["mean"], device=device)[:, None, None]
+        ctx_std = torch.tensor(self._preprocessing["std"], device=device)[:, None, None]
+        rows = list(torch.arange(len(ready)).split(EVALUATION_BATCH))
+        scores = []
+        for pixels in ready.batches(rows):
+            x = pixels.to(device, torch.float32, memory_format=torch.channels_last).div_(255)
+            scores.append(self._method.scores(model, model.features(x.sub_(ctx_mean).div_(ctx_std))))
+        return cast("npt.NDArray[np.float32]", torch.cat(scores).float().cpu().numpy())
+
+    def predict(self, images: Any) -> npt.NDArray[Any]:
+        """The most likely class of each image."""
+        return cast("npt.NDArray[Any]", self.classes_[self.decision_function(images).argmax(1)])
+
+    def predict_proba(self, images: Any) -> npt.NDArray[np.float32]:
+        """The softmax of the scores, (N, m); columns in the order of ``classes_``."""
+        scores = torch.from_numpy(self.decision_function(images))
+        return cast("npt.NDArray[np.float32]", torch.softmax(scores, dim=1).numpy())
+
+    def score(self, images: Any, labels: Labels) -> float:
+        """The fraction of images that are classified correctly."""
+        expected = _label_array(labels)
+        predicted = self.predict(images)
+        if expected.shape != predicted.shape:
+            raise UserError(f"{len(predicted)} images but {len(expected)} labels; give one label per image.")
+        return float(np.mean(predicted == expected))
+
+    # Keeping
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to predict and to go on learning to one file; it holds no image."""
+        model = self._fitted()
+        tensors = {
+            **state.prefixed("model", model.state_dict()),
+            **state.prefixed("method", self._method.state()),
+        }
+        meta = {
+            "config": to_dict(self.config),
+            "custom_backbone": self._given_backbone is not None,
+            "classes": self.classes_.tolist(),
+            "tasks": self.tasks_,
+            "preprocessing": self._preprocessing,
+            "frozen_batchnorm": model.frozen_batchnorm,
+        }
+        state.write(Path(path), "classifier", tensors, meta)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, backbone: nn.Module | None = None, device: str | None = None
+    ) -> IncrementalClassifier:
+        """The classifier that was saved; a backbone of your own must be given again, its weights are in the file."""
+        tensors, meta = state.read(Path(path), "classifier")
+        config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
+        if meta["custom_backbone"] and backbone is None:
+            raise UserError(
+                f"{path} was learnt with a backbone of its own ({config.backbone}); pass it as backbone=…."
+            )
+        classifier = cls.from_config(config)
+        if backbone is not None:
+            classifier._given_backbone = _checked_backbone(backbone)
+        classifier._restore(tensors, meta, path)
+        return classifier
+
+    def _restore(
+        self, tensors: dict[str, Tensor], meta: dict[str, Any], path: str | os.PathLike[str]
+    ) -> None:
+        device = self._device()
+        self._preprocessing, self.tasks_ = meta["preprocessing"], meta["tasks"]
+        self.classes_ = np.array(meta["classes"])
+        model = IncrementalModel(self._fresh_backbone(self._preprocessing["size"]))
+        for classes in self.tasks_:
+            model.grow(classes)
+        try:
+            model.load_state_dict(state.section("model", tensors))
+        except RuntimeError:
+            raise UserError(
+                f"{path} does not fit the backbone {self.config.backbone}; give the one it was saved with."
+            ) from None
+        if meta["frozen_batchnorm"]:
+            model.freeze_batchnorm()
+        self._model = model.to(device, memory_format=torch.channels_last).eval()
+        self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
+
+    # Small things
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether partial_fit must be given earlier images (upper bounds and oracles only)."""
+        return self._method.needs_past
+
+    def _labelled(self, images: Any, labels: Labels | None) -> tuple[ImageSet, npt.NDArray[Any]]:
+        """Images and the label of each, from whatever was given."""
+        size = self._preprocessing.get("size", self.config.image_size)
+        if isinstance(images, str | os.PathLike):
+            if labels is not None:
+                raise UserError("A folder of class folders brings its own labels; give no labels with it.")
+            if not Path(images).is_dir():
+                raise UserError(f"{images} is not a folder of class folders.")
+            paths, indices, names = class_folders(Path(images))
+            return files(paths, size or FILE_SIZE), np.array(names)[indices]
+        if labels is None:
+            raise UserError("labels are missing; give one per image.")
+        ready, names_array = image_set(images, size), _label_array(labels)
+        if names_array.shape != (len(ready),):
+            raise UserError(
+                f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image."
+            )
+        if size and ready.size != size:
+            raise UserError(f"these images have {ready.size} pixels a side, the classifier learnt {size}.")
+        return ready, names_array
+
+    def _new_classes(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        new = np.unique(names)
+        if len(self.classes_) and new.dtype.kind != self.classes_.dtype.kind:
+            raise UserError(
+                f"labels must stay of one kind: the classes so far are like {self.classes_[0]!r}, these like {new[0]!r}."
+            )
+        again = np.intersect1d(new, self.classes_)
+        if len(again):
+            listed = ", ".join(str(name) for name in again[:5])
+            raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
+        return new
+
+    def _past(
+        self, past: tuple[Any, Labels] | None, size: int, device: torch.device
+    ) -> tuple[ImageSet, Tensor] | None:
+        """Earlier images for the methods that need them; no other method ever sees them."""
+        if not self._method.needs_past:
+            return None
+        if not self.tasks_:
+            return None
+        if past is None:
+            raise UserError(
+                f"{self.config.method} with these options is not exemplar-free: pass all earlier images as past=(images, labels)."
+            )
+        images, labels = past
+        return image_set(images, size), _columns(_label_array(labels), self.classes_).to(device)
+
+    def _fresh_backbone(self, size: int) -> nn.Module:
+        if self._given_backbone is not None:
+            return copy.deepcopy(self._given_backbone)
+        c = self.config
+        return build_backbone(c.backbone, c.width, c.stem, c.stem_stride, size, generator(c.seed, "backbone"))
+
+    def _device(self) -> torch.device:
+        name = self.config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(
+                f"The device {name!r} cannot be used here ({str(error).splitlines()[0]})."
+            ) from None
+
+    def _fitted(self) -> IncrementalModel:
+        if self._model is None:
+            raise UserError("This classifier has not learnt anything yet; call partial_fit first.")
+        return self._model
+
+
+def measure(images: ImageSet) -> dict[str, Any]:
+    """Image size and per-channel mean and spread of the first task, which normalise every later image too."""
+    total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
+    for pixels in images.batches(list(torch.arange(len(images)).split(1024))):
+        x = pixels.double().div_(255)
+        total += x.sum((0, 2, 3))
+        squares += x.square().sum((0, 2, 3))
+        count += x.numel() // 3
+    mean = total / count
+    std = (
+        (squares / count - mean.square()).clamp_min(0).sqrt().clamp_min(1e-3)
+    )  # images of one colour have none
+    return {"size": images.size, "mean": mean.tolist(), "std": std.tolist()}
+
+
+def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
+    """The column of each label among the classes."""
+    order = np.argsort(classes)
+    return torch.from_numpy(order[np.searchsorted(classes, names, sorter=order)])
+
+
+def _label_array(labels: Labels) -> npt.NDArray[Any]:
+    """Labels as a flat array of whole numbers or words."""
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.dtype.kind not in "iuUb" or array.ndim != 1:
+        raise UserError(
+            f"labels must be a flat list of whole numbers or words, not {array.dtype} of shape {array.shape}."
+        )
+    return array.astype(np.int64) if array.dtype.kind in "iub" else array
+
+
+def _checked_backbone(backbone: nn.Module) -> nn.Module:
+    if not isinstance(getattr(backbone, "feature_dim", None), int):
+        raise UserError(
+            "a backbone of your own needs the attribute feature_dim, the length of its feature vectors."
+        )
+    return backbone
+
+
+def _section(value: Any) -> Any:
+    return to_dict(value) if dataclasses.is_dataclass(value) else value
+
+
+def load(path: str | os.PathLike[str], **kwargs: Any) -> IncrementalClassifier:
+    """The classifier that was saved to this file."""
+    return IncrementalClassifier.load(path, **kwargs)
+
+
+__all__ = ["IncrementalClassifier", "Mapping", "load"]

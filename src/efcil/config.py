@@ -1,0 +1,218 @@
+"""All settings: frozen dataclasses whose defaults are the paper's, read from plain dictionaries.
+
+A setting is resolved in this order, later wins: the default here, the preset, the method's own recipe, the
+preset's section for that method, and ``--set field=value``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from efcil.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one task is trained; the defaults are an incremental step of EFC++ on CIFAR-100 (appendix D.2)."""
+
+    epochs: int = 100
+    """Passes over the images of the task."""
+    batch_size: int = 64
+    """Images per optimiser step, over all processes."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Adam or stochastic gradient descent; a fresh one for every task."""
+    lr: float = 1e-4
+    """Learning rate of the heads, and of the backbone unless backbone_lr is given."""
+    backbone_lr: float | None = None
+    """Learning rate of the backbone; empty means the same as lr."""
+    momentum: float = 0.9
+    """Momentum, for sgd."""
+    weight_decay: float = 2e-4
+    """L2 weight decay."""
+    milestones: tuple[float, ...] = ()
+    """Fractions of the epochs after which the learning rate is multiplied by gamma."""
+    gamma: float = 0.1
+    """Factor at each milestone."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=0, batch_size=1, lr=0.0, momentum=0.0, weight_decay=0.0)
+        if any(not 0 < milestone < 1 for milestone in self.milestones):
+            raise UserError(
+                f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}."
+            )
+
+    def lr_factor(self, epoch: int) -> float:
+        """The factor on the learning rates in this epoch (counted from 0)."""
+        return float(self.gamma ** sum(epoch >= round(m * self.epochs) for m in self.milestones))
+
+
+@dataclass(frozen=True)
+class FirstTask(Training):
+    """How the first task is trained, the same for every method (appendix D.2)."""
+
+    lr: float = 1e-3
+    milestones: tuple[float, ...] = (0.45, 0.90)
+    rotation: bool = True
+    """Self-rotation: three rotated copies of every image as extra classes of a throw-away head."""
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Everything that decides what an IncrementalClassifier learns, apart from the images."""
+
+    method: str = "efc++"
+    """Name of the method, as listed by `efcil methods`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own settings, such as lambda_efm."""
+    backbone: str = "resnet18"
+    """Name of the backbone; from Python any nn.Module with a feature_dim can be given instead."""
+    width: int = 64
+    """Channels of the first stage; the paper's ResNet-18 has 64, which gives 512 features."""
+    stem: Literal["auto", "small", "large"] = "auto"
+    """small: 3×3 convolution for 32 or 64 pixels; large: 7×7, stride 2, max-pool for 224; auto: by image size."""
+    stem_stride: int = 1
+    """Stride of the small stem; 2 makes a network four times cheaper."""
+    image_size: int | None = None
+    """Side of the square images in pixels; empty: as the first arrays come, 64 for files."""
+    augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = (
+        "auto"
+    )
+    """Random changes to training images; auto: crop_flip up to 64 pixels, resized_crop_flip above."""
+    first: FirstTask = field(default_factory=FirstTask)
+    """Training of the first task."""
+    incremental: Training = field(default_factory=Training)
+    """Training of every later task."""
+    seed: int = 0
+    """Seed of every random draw."""
+    device: str = "auto"
+    """auto, cpu, cuda, …"""
+
+    def __post_init__(self) -> None:
+        at_least(self, width=1, stem_stride=1, seed=0)
+        if self.image_size is not None:
+            at_least(self, image_size=4)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images a run uses."""
+
+    name: str = "cifar100"
+    """Name of the image set, as listed by `efcil presets`, or folder, or domains."""
+    images_per_class: int | None = None
+    """Keep only the first so many training images of each class; empty keeps all."""
+
+    def __post_init__(self) -> None:
+        if self.images_per_class is not None:
+            at_least(self, images_per_class=1)
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """How the classes are split into tasks (Table 1)."""
+
+    kind: Literal["cold", "warm", "domain"] = "cold"
+    """cold: equal tasks; warm: a large first task, counted as step 0; domain: one task per domain."""
+    steps: int = 10
+    """Number of incremental steps; a warm start has one more task, its step 0. Unused for domains."""
+    first_classes: int = 0
+    """Classes of step 0 of a warm start, |C_0| in Table 1."""
+    shuffle: bool = True
+    """Shuffle the class order by the seed; otherwise the order of the data set."""
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, first_classes=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One benchmark run: data, stream and classifier."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+
+
+def at_least(config: Any, **bounds: float) -> None:
+    """Refuse a field below its smallest sensible value."""
+    for name, least in bounds.items():
+        value = getattr(config, name)
+        if not value >= least:
+            raise UserError(f"{name} must be at least {least}, not {value}.")
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
+    """Build a config from a dictionary, checking every name and type."""
+    hints = typing.get_type_hints(cls)
+    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in names:
+            raise unknown(f"field in {path}" if path else "field", name, names)
+    return cls(**{name: _convert(hints[name], value, f"{path}{name}") for name, value in values.items()})
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain dictionaries and lists, ready for YAML or JSON."""
+    return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the values of ``over`` put in, section by section."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    """``value`` as the type of its field, or a sentence saying what was expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, Mapping):
+            return from_dict(hint, value, f"{path}.")
+        raise UserError(f"{path} is a section with fields of its own, not the value {value!r}.")
+    if origin is Literal:
+        if value not in arguments:
+            raise unknown(f"value for {path}", value, [str(choice) for choice in arguments])
+        return value
+    if origin in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value, path)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{path} must be a list such as [0.45, 0.9], not {value!r}.")
+        return tuple(_convert(arguments[0], item, path) for item in value)
+    if hint is float and isinstance(value, str):  # YAML reads 1e-4 as a word
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint in (int, float, str, bool):
+        if type(value) is not hint:
+            kinds = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+            raise UserError(f"{path} must be {kinds[hint]}, not {value!r}.")
+        return value
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,204 @@
+"""Labelled images, in memory or on disk, always square RGB uint8; one way in, one way to walk through them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from efcil.errors import UserError
+
+FILE_SIZE = 64  # side that files and PIL images get when nothing else is asked for
+MEMORY_LIMIT = 2 << 30  # bytes of decoded pixels that are still kept in memory
+WORKERS = 4  # threads that decode files; Pillow lets go of the interpreter while it decodes
+QUEUE = 8  # batches decoded ahead
+EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+class ImageSet:
+    """N images that can be read in batches. Subsets share the pixels or paths and never copy them."""
+
+    def __init__(self, source: Pixels | Files, rows: Tensor | None = None) -> None:
+        self.source = source
+        self.rows = torch.arange(len(source)) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Side of the square images in pixels."""
+        return self.source.size
+
+    def subset(self, rows: Tensor) -> ImageSet:
+        return ImageSet(self.source, self.rows[rows])
+
+    def joined(self, other: ImageSet) -> ImageSet:
+        """These images followed by the others."""
+        if self.source is other.source:
+            return ImageSet(self.source, torch.cat([self.rows, other.rows]))
+        return ImageSet(Pixels(torch.cat([part.source.read(part.rows) for part in (self, other)])))
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """The images of these rows, uint8 (B, 3, H, W)."""
+        return self.source.read(self.rows[rows])
+
+    def batches(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The images of each group of rows in turn; files are decoded ahead by a few threads."""
+        if isinstance(self.source, Pixels):
+            yield from map(self.batch, batches)
+            return
+        with ThreadPoolExecutor(WORKERS) as pool:
+            ahead: deque[Future[Tensor]] = deque()
+            for rows in batches:
+                ahead.append(pool.submit(self.batch, rows))
+                if len(ahead) == QUEUE:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+
+class Pixels:
+    """Images in memory."""
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels  # uint8 (N, 3, S, S)
+        self.size = pixels.shape[-1]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def read(self, rows: Tensor) -> Tensor:
+        return self.pixels[rows]
+
+
+class Files:
+    """Images on disk, decoded when they are read."""
+
+    def __init__(self, paths: Sequence[Path], size: int) -> None:
+        self.paths = paths
+        self.size = size
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, rows: Tensor) -> Tensor:
+        return torch.stack([decode(self.paths[row], self.size) for row in rows.tolist()])
+
+
+def decode(path: str | os.PathLike[str], size: int) -> Tensor:
+    """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre."""
+    try:
+        with Image.open(path) as image:
+            image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
+            return from_pil(image, size)
+    except FileNotFoundError:
+        raise UserError(f"There is no image file {str(path)!r}.") from None
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(
+            f"{str(path)!r} cannot be read as an image ({error}); replace or remove it."
+        ) from None
+
+
+def from_pil(image: Image.Image, size: int) -> Tensor:
+    """A PIL image as uint8 (3, size, size); greyscale becomes grey RGB, alpha is dropped."""
+    rgb = image.convert("RGB")
+    scale = size / min(rgb.size)
+    if rgb.size != (size, size):
+        wide, high = (max(size, round(side * scale)) for side in rgb.size)
+        left, top = (wide - size) // 2, (high - size) // 2
+        rgb = rgb.resize((wide, high), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+
+
+def image_set(images: Any, size: int | None = None) -> ImageSet:
+    """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64)."""
+    if isinstance(images, ImageSet):
+        return images
+    if isinstance(images, np.ndarray | Tensor):
+        return ImageSet(Pixels(_resized(_pixels(images), size)))
+    if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
+        if all(isinstance(image, str | os.PathLike) for image in images):
+            return files([Path(image) for image in images], size or FILE_SIZE)
+        if all(isinstance(image, Image.Image) for image in images):
+            return ImageSet(Pixels(torch.stack([from_pil(image, size or FILE_SIZE) for image in images])))
+        if all(isinstance(image, np.ndarray | Tensor) for image in images):
+            side = size or min(min(_pixels(image[None]).shape[2:]) for image in images)
+            return ImageSet(Pixels(torch.cat([_resized(_pixels(image[None]), side) for image in images])))
+    raise UserError(
+        "images must be a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), or a non-empty list of "
+        f"file paths, PIL images or arrays, not {_describe(images)}."
+    )
+
+
+def files(paths: Sequence[Path], size: int) -> ImageSet:
+    """Image files; read once into memory when they are small together, otherwise on demand."""
+    on_disk = ImageSet(Files(paths, size))
+    if len(paths) * 3 * size * size > MEMORY_LIMIT:
+        return on_disk
+    parts = list(on_disk.batches(torch.arange(len(paths)).split(64)))
+    return ImageSet(Pixels(torch.cat(parts)))
+
+
+def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
+    """An array or tensor of images as uint8 (N, 3, H, W)."""
+    channels_first = isinstance(images, Tensor)
+    pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
+    shape = tuple(pixels.shape)
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.ndim == 4 and not channels_first:
+        pixels = pixels.permute(0, 3, 1, 2)
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3, 4) or 0 in shape:
+        layout = "(N, C, H, W)" if channels_first else "(N, H, W, C)"
+        raise UserError(f"images must have the shape {layout} with 1, 3 or 4 channels, not {shape}.")
+    if pixels.is_floating_point():
+        if not torch.isfinite(pixels).all():
+            raise UserError("the images hold NaN or infinite pixels; clean them before learning.")
+        if pixels.min() < 0 or pixels.max() > 1:
+            raise UserError(
+                f"images of real numbers must lie in [0, 1], these lie in [{pixels.min():g}, {pixels.max():g}]; "
+                "scale them, or pass uint8 pixels from 0 to 255."
+            )
+        pixels = (pixels * 255).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8:
+        raise UserError(
+            f"pixels must be uint8 from 0 to 255, not {str(pixels.dtype).removeprefix('torch.')}."
+        )
+    return pixels.expand(-1, 3, -1, -1) if pixels.shape[1] == 1 else pixels[:, :3]
+
+
+def _resized(pixels: Tensor, size: int | None) -> Tensor:
+    """Square images of this side, the shorter side resized and the rest cropped from the centre."""
+    high, wide = pixels.shape[2:]
+    side = size or min(high, wide)
+    if min(high, wide) != side:
+        scale = side / min(high, wide)
+        shape = (max(side, round(high * scale)), max(side, round(wide * scale)))
+        parts = [
+            F.interpolate(part.float(), shape, mode="bilinear", antialias=True)
+            .round()
+            .clamp(0, 255)
+            .to(torch.uint8)
+            for part in pixels.split(1024)
+        ]
+        pixels = torch.cat(parts)
+        high, wide = shape
+    top, left = (high - side) // 2, (wide - side) // 2
+    return pixels[:, :, top : top + side, left : left + side].contiguous()
+
+
+def _describe(images: Any) -> str:
+    if isinstance(images, Sequence) and not isinstance(images, str):
+        kinds = sorted({type(image).__name__ for image in images})
+        return f"a list of {', '.join(kinds)}" if kinds else "an empty list"
+    return f"{type(images).__name__} {images!r:.40}"

@@ -1,0 +1,35 @@
+"""The methods by name; each is one file that holds only what is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from efcil.config import from_dict
+from efcil.errors import unknown
+from efcil.methods.base import Method
+from efcil.methods.efc import EFC
+from efcil.methods.efc_plus_plus import EFCPlusPlus
+from efcil.methods.finetune import FineTune
+from efcil.methods.freeze import Freeze
+from efcil.methods.joint import Joint
+
+METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (EFCPlusPlus, EFC, FineTune, Freeze, Joint)}
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of this method."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> Method:
+    """A method with its options checked."""
+    cls = method_class(name)
+    return cls(from_dict(cls.Options, options, "options."))
+
+
+def available_methods() -> list[str]:
+    """Names of all methods."""
+    return list(METHODS)

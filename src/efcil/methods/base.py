@@ -1,0 +1,188 @@
+"""A method is a set of hooks; the default of every hook is plain fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from efcil.config import ClassifierConfig, Training
+from efcil.data.augment import Augmentation
+from efcil.data.images import ImageSet
+from efcil.model import IncrementalModel
+from efcil.rng import generator
+from efcil.rotation import rotated
+
+Terms = dict[str, Tensor]
+State = dict[str, Tensor]
+
+
+@dataclass
+class Batch:
+    """One mini-batch: normalised images (B, 3, S, S) and their columns among all classes seen (B,)."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass
+class Context:
+    """What a method sees of the task it is learning."""
+
+    config: ClassifierConfig
+    task: int  # 0 is the first task
+    model: IncrementalModel  # M_t, being trained
+    old: IncrementalModel | None  # M_{t−1}, frozen
+    images: ImageSet  # X_t
+    columns: Tensor  # (N,) the column of each image's class among all classes seen
+    classes: int  # |C_t|
+    augmentation: Augmentation
+    mean: Tensor  # per-channel normalisation, (3,)
+    std: Tensor
+    past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
+    rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
+
+    @property
+    def first(self) -> bool:
+        return self.task == 0
+
+    @property
+    def known(self) -> int:
+        """Number of classes learnt in earlier tasks."""
+        return len(self.model.weight) - self.classes
+
+    @property
+    def device(self) -> torch.device:
+        return self.mean.device
+
+    def reseed(self, *place: int | str) -> None:
+        """Give this place in the task its own random numbers."""
+        self.rng = generator(self.config.seed, "task", self.task, *place)
+
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """uint8 images as zero-mean, unit-variance floats on the device."""
+        x = pixels.to(self.device, torch.float32, memory_format=torch.channels_last).div_(255)
+        return x.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
+
+    def views(self, images: ImageSet, rows: list[Tensor], augmented: bool = True) -> Iterator[Tensor]:
+        """These groups of rows in turn, augmented or not, ready for the network."""
+        for pixels in images.batches(rows):
+            yield self.normalised(self.augmentation(pixels, self.rng) if augmented else pixels)
+
+    def draw(self, count: int) -> Batch:
+        """So many augmented images of the current task, chosen at random."""
+        rows = torch.randint(len(self.images), (count,), generator=self.rng)
+        return Batch(next(self.views(self.images, [rows])), self.columns[rows])
+
+    @torch.no_grad()
+    def extract(
+        self, *models: IncrementalModel, augmented: bool, images: ImageSet | None = None
+    ) -> list[Tensor]:
+        """Features of all current images (or of these), each model seeing the same view, (N, n) each."""
+        images = self.images if images is None else images
+        for model in models:
+            model.eval()
+        rows = list(torch.arange(len(images)).split(256))
+        parts = [[model.features(x) for model in models] for x in self.views(images, rows, augmented)]
+        return [torch.cat(features) for features in zip(*parts, strict=True)]
+
+
+class Method:
+    """Plain fine-tuning, and the hooks that other methods change."""
+
+    name: ClassVar[str]
+    year: ClassVar[int]
+    idea: ClassVar[str]
+    """One line for `efcil methods`."""
+    stores: ClassVar[str] = "nothing"
+    """What is kept between tasks besides the model."""
+    exemplar_free: ClassVar[bool] = True
+    freezes_batchnorm: ClassVar[bool] = True
+    """BatchNorm stays as the first task left it."""
+    recipe: ClassVar[dict[str, Any]] = {}
+    """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of the method's own."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether earlier images must be given (upper bounds and oracles only)."""
+        return not self.exemplar_free
+
+    def training(self, ctx: Context) -> Training:
+        """The optimiser settings of this task."""
+        return ctx.config.first if ctx.first else ctx.config.incremental
+
+    def before_task(self, ctx: Context) -> None:
+        """Called once the head has grown, before the first epoch."""
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
+        return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
+
+    def augment(self, ctx: Context, batch: Batch) -> Batch:
+        """Change or extend a mini-batch."""
+        return batch
+
+    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
+        """The loss of the first task, the same for every method: cross-entropy with self-rotation (appendix D.2)."""
+        if ctx.model.rotation_head is None:
+            return {"ce": F.cross_entropy(ctx.model(batch.x), batch.y)}
+        x, y = rotated(batch.x, batch.y, ctx.classes)
+        features = ctx.model.features(x)
+        logits = torch.cat([ctx.model.logits(features), ctx.model.rotation_head(features)], dim=1)  # (4B, 4C)
+        return {"ce": F.cross_entropy(logits, y)}
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Named terms of the loss of a later task; the trainer adds them up."""
+        return {"ce": newest_cross_entropy(ctx, ctx.model.features(batch.x), batch.y)}
+
+    def after_step(self, ctx: Context) -> None:
+        """Called after every optimiser step."""
+
+    def after_epoch(self, ctx: Context) -> None:
+        """Called after every epoch."""
+
+    def after_task(self, ctx: Context) -> None:
+        """Called once the epochs are done: statistics, drift, classifiers."""
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        """One score per class seen (N, m); the greatest wins."""
+        return model.logits(features)
+
+    def state(self) -> State:
+        """What is kept between tasks besides the model, as named tensors."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """The inverse of state()."""
+
+    def progress(self) -> State:
+        """What changes while a task is being learnt, for a run that is resumed within it."""
+        return {}
+
+    def load_progress(self, state: State) -> None:
+        """The inverse of progress()."""
+
+
+def parameter_groups(ctx: Context, training: Training, heads: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """The backbone and these heads, each with its learning rate."""
+    backbone = [parameter for parameter in ctx.model.backbone.parameters() if parameter.requires_grad]
+    if ctx.model.rotation_head is not None:
+        heads = [*heads, *ctx.model.rotation_head.parameters()]
+    backbone_lr = training.lr if training.backbone_lr is None else training.backbone_lr
+    return [{"params": backbone, "lr": backbone_lr}, {"params": heads, "lr": training.lr}]
+
+
+def newest_cross_entropy(ctx: Context, features: Tensor, columns: Tensor) -> Tensor:
+    """Cross-entropy restricted to the classes of the latest task, L^ce(f(X); W_{t−1:t}) (Eq. 12)."""
+    return F.cross_entropy(features @ ctx.model.newest.T, columns - ctx.known)

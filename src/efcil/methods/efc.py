@@ -1,0 +1,90 @@
+"""EFC: Elastic Feature Consolidation with the asymmetric prototype loss PR-ACE (§5.1, appendix C)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from efcil.config import at_least
+from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
+from efcil.methods.consolidation import Consolidation, ConsolidationOptions
+
+
+class EFC(Method):
+    name = "efc"
+    year = 2024
+    idea = "Empirical Feature Matrix regulariser, prototypes rehearsed while the backbone trains (PR-ACE)"
+    stores = "class means and covariances, the EFM"
+
+    @dataclass(frozen=True)
+    class Options(ConsolidationOptions):
+        """Settings of EFC."""
+
+        prototype_batch: int = 64
+        """Prototypes and second-batch images together in the right term of Eq. 17."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            at_least(self, prototype_batch=1)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.memory = Consolidation(options)  # E_t and P_{1:t}
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        """The backbone and ALL heads: PR-ACE trains old classifiers too."""
+        return parameter_groups(ctx, self.training(ctx), list(ctx.model.heads))
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """L^EFC = L^EFM + L^PR-ACE (Eqs. 16-17)."""
+        old_columns, new_count = class_uniform_mix(
+            ctx.known, ctx.classes, self.options.prototype_batch, ctx.rng
+        )
+        prototypes = self.memory.prototypes.sample_classes(old_columns, ctx.rng)  # P̃
+        second = ctx.draw(new_count)  # X̂, another batch of the current task
+        features, second_features = ctx.model.features(torch.cat([batch.x, second.x])).tensor_split(
+            [len(batch.x)]
+        )
+        mixed = torch.cat([prototypes, second_features])
+        mixed_columns = torch.cat([old_columns.to(second.y), second.y])
+        return {
+            **pr_ace_loss(features, batch.y, mixed, mixed_columns, ctx.model.weight, ctx.known),
+            "efm": self.memory.efm_loss(ctx, batch, features),
+        }
+
+    def after_task(self, ctx: Context) -> None:
+        if not ctx.first:
+            self.memory.update_prototypes(ctx)
+        self.memory.remember(ctx)
+
+    @property
+    def needs_past(self) -> bool:
+        return self.memory.needs_past
+
+    def state(self) -> State:
+        return self.memory.state()
+
+    def load_state(self, state: State) -> None:
+        self.memory.load_state(state)
+
+
+def class_uniform_mix(known: int, new: int, size: int, rng: torch.Generator) -> tuple[Tensor, int]:
+    """Which old classes send a prototype, and how many new images join them, all classes equally likely (§5.1)."""
+    classes = known + new
+    rounds = -(-size // classes)
+    drawn = torch.cat([torch.randperm(classes, generator=rng) for _ in range(rounds)])[:size]
+    return drawn[drawn < known], int((drawn >= known).sum())
+
+
+def pr_ace_loss(
+    features: Tensor, columns: Tensor, mixed: Tensor, mixed_columns: Tensor, weight: Tensor, known: int
+) -> Terms:
+    """New images among the new classes, plus prototypes and second batch among all classes (Eq. 17)."""
+    return {
+        "ce": F.cross_entropy(features @ weight[known:].T, columns - known),
+        "rehearsal": F.cross_entropy(mixed @ weight.T, mixed_columns),
+    }

@@ -1,0 +1,64 @@
+"""EFC++: Elastic Feature Consolidation with Prototype Re-balancing (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.methods.consolidation import Consolidation, ConsolidationOptions
+from efcil.rebalancing import Rebalancing, rebalance
+
+
+class EFCPlusPlus(Method):
+    name = "efc++"
+    year = 2025
+    idea = (
+        "Empirical Feature Matrix regulariser, Gaussian prototypes with drift update, prototype re-balancing"
+    )
+    stores = "class means and covariances, the EFM"
+
+    @dataclass(frozen=True)
+    class Options(ConsolidationOptions):
+        """Settings of EFC++."""
+
+        rebalancing: Rebalancing = field(default_factory=Rebalancing)
+        """Settings of the re-balancing phase."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.memory = Consolidation(options)  # E_t and P_{1:t}
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Backbone training: L^train = L^EFM + L^ce(f(X; θ_t); W_{t−1:t}) (Eq. 12)."""
+        features = ctx.model.features(batch.x)
+        return {
+            "ce": newest_cross_entropy(ctx, features, batch.y),
+            "efm": self.memory.efm_loss(ctx, batch, features),
+        }
+
+    def after_task(self, ctx: Context) -> None:
+        if not ctx.first:
+            self.memory.update_prototypes(ctx)  # prototype update with E_{t−1} (Eqs. 14-15)
+            self.rebalance(ctx)  # prototype re-balancing of W_t (Eq. 13)
+        self.memory.remember(ctx)  # P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t)
+
+    def rebalance(self, ctx: Context) -> None:
+        """Train W_t on P̃ ∪ f(X; θ*_t), the backbone frozen (Eq. 13)."""
+        settings = self.options.rebalancing
+        ctx.reseed("re-balancing")
+        views = [
+            ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))
+        ]
+        ctx.model.set_weight(
+            rebalance(ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, ctx.rng)
+        )
+
+    @property
+    def needs_past(self) -> bool:
+        return self.memory.needs_past
+
+    def state(self) -> State:
+        return self.memory.state()
+
+    def load_state(self, state: State) -> None:
+        self.memory.load_state(state)

@@ -1,0 +1,39 @@
+"""Frozen backbone and nearest class mean: nothing is forgotten, nothing new is learnt but the means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from efcil.methods.base import Context, Method, State
+from efcil.model import IncrementalModel
+
+
+class Freeze(Method):
+    name = "freeze"
+    year = 2013
+    idea = "backbone frozen after the first task, nearest class mean"
+    stores = "class means"
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.means = torch.empty(0)  # (m, n)
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        return super().parameters(ctx) if ctx.first else []
+
+    def after_task(self, ctx: Context) -> None:
+        (features,) = ctx.extract(ctx.model, augmented=False)
+        means = torch.stack([features[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        self.means = means if ctx.first else torch.cat([self.means, means])
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        return -torch.cdist(features, self.means).square()
+
+    def state(self) -> State:
+        return {"means": self.means}
+
+    def load_state(self, state: State) -> None:
+        self.means = state["means"]

@@ -1,0 +1,38 @@
+"""What a training loop tells whoever watches it; the default watcher is silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step, or the state of things at the end of an epoch."""
+
+    task: int
+    epoch: int
+    epochs: int
+    losses: dict[str, float]  # by name: of this step, or averaged over the epoch
+    images: int  # images processed since the last report
+
+
+class Watcher(Protocol):
+    def step(self, step: Step) -> None:
+        """After every optimiser step."""
+
+    def epoch(self, step: Step) -> None:
+        """After every epoch."""
+
+    def stage(self, task: int, name: str) -> None:
+        """When something other than an epoch begins."""
+
+
+class Silent:
+    """Watches and says nothing."""
+
+    def step(self, step: Step) -> None: ...
+
+    def epoch(self, step: Step) -> None: ...
+
+    def stage(self, task: int, name: str) -> None: ...

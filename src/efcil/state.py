@@ -1,0 +1,95 @@
+"""Files that hold tensors and what they mean: safetensors with a JSON header, written whole or not at all.
+
+No pickle, so reading a file never runs code. docs/state-format.md says what is inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from efcil.errors import UserError
+
+VERSION = 1
+
+
+def write(path: Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON description; a reader sees the old file or the new one, never half of it."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    header = {"format": "efcil", "version": VERSION, "kind": kind, "checksum": checksum(plain), **meta}
+    # A single entry: the library does not keep the order of several, and equal states should be equal files.
+    write_bytes(path, save(plain, {"efcil": json.dumps(header, sort_keys=True)}))
+
+
+def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file of this kind, or one sentence on why it cannot be used."""
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("efcil", "null"))
+            if not isinstance(header, dict) or header.get("format") != "efcil":
+                raise UserError(
+                    f"{path} was not written by efcil; give a file that IncrementalClassifier.save made."
+                )
+            if header.get("version") != VERSION:
+                raise UserError(
+                    f"{path} has format version {header.get('version')}, this efcil reads {VERSION}; upgrade efcil."
+                )
+            if header.get("kind") != kind:
+                raise UserError(f"{path} holds a {header.get('kind')}, not a {kind}.")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{path} is damaged or not an efcil file ({error}); restore it from a copy."
+        ) from None
+    if checksum(tensors) != header["checksum"]:
+        raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
+    return tensors, header
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A fingerprint of names, types, shapes and every byte."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under ``prefix.``."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def section(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of prefixed()."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,0 +1,140 @@
+"""ONE loop over one task. It knows no method, and every method goes through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from efcil import state
+from efcil.config import FirstTask, Training
+from efcil.errors import UserError
+from efcil.methods.base import Batch, Context, Method
+from efcil.progress import Step, Watcher
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says where it stopped and what to try."""
+
+
+def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path | None = None) -> None:
+    """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
+    if method.freezes_batchnorm and not ctx.first:
+        ctx.model.freeze_batchnorm()
+    ctx.reseed("before")
+    method.before_task(ctx)
+    training = method.training(ctx)
+    if isinstance(training, FirstTask) and training.rotation:
+        ctx.model.add_rotation_head(ctx.classes, ctx.rng)
+    groups = method.parameters(ctx)
+    if groups:
+        train(ctx, method, training, groups, watcher, checkpoint)
+    ctx.model.rotation_head = None
+    ctx.model.eval()
+    watcher.stage(ctx.task, "after the epochs")
+    ctx.reseed("after")
+    method.after_task(ctx)
+
+
+def train(
+    ctx: Context,
+    method: Method,
+    training: Training,
+    groups: list[dict[str, Any]],
+    watcher: Watcher,
+    checkpoint: Path | None,
+) -> None:
+    """All epochs of one task."""
+    optimizer = build_optimizer(training, groups)
+    rates = [group["lr"] for group in groups]
+    start = load_checkpoint(checkpoint, ctx, method, optimizer) if checkpoint and checkpoint.exists() else 0
+    compute_loss = method.first_loss if ctx.first else method.loss
+    for epoch in range(start, training.epochs):
+        ctx.reseed("epoch", epoch)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * training.lr_factor(epoch)
+        ctx.model.train()
+        rows = shuffled_batches(len(ctx.images), training.batch_size, ctx.rng)
+        totals: dict[str, float] = {}
+        for group_rows, x in zip(rows, ctx.views(ctx.images, rows), strict=True):
+            batch = method.augment(ctx, Batch(x, ctx.columns[group_rows]))
+            terms = compute_loss(ctx, batch)
+            losses = {name: term.item() for name, term in terms.items()}
+            check_finite(losses, ctx.task, epoch)
+            optimizer.zero_grad()
+            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            method.after_step(ctx)
+            for name, value in losses.items():
+                totals[name] = totals.get(name, 0.0) + value / len(rows)
+            watcher.step(Step(ctx.task, epoch, training.epochs, losses, len(x)))
+        method.after_epoch(ctx)
+        if checkpoint:
+            save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1)
+        watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
+
+
+def build_optimizer(training: Training, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam(groups, weight_decay=training.weight_decay)
+    return torch.optim.SGD(groups, momentum=training.momentum, weight_decay=training.weight_decay)
+
+
+def shuffled_batches(count: int, batch_size: int, rng: torch.Generator) -> list[Tensor]:
+    """Every row once, in batches; a last batch of a single image joins the one before it, for BatchNorm's sake."""
+    batches = list(torch.randperm(count, generator=rng).split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
+    """Stop at the first loss that is not a number, before it reaches the weights."""
+    if not all(math.isfinite(value) for value in losses.values()):
+        terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
+        raise TrainingError(
+            f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms}); nothing of this task was "
+            "kept. Lower the learning rate (first.lr or incremental.lr) and try again."
+        )
+
+
+# Within a task: weights, optimiser and what the method accumulates. Random numbers need no saving (see rng.py).
+
+
+def save_checkpoint(
+    path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer, epochs_done: int
+) -> None:
+    moments = {
+        f"{index}.{name}": torch.as_tensor(value)
+        for index, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+        if value is not None
+    }
+    tensors = {
+        **state.prefixed("model", ctx.model.state_dict()),
+        **state.prefixed("optimizer", moments),
+        **state.prefixed("method", method.progress()),
+    }
+    state.write(path, "checkpoint", tensors, {"task": ctx.task, "epochs_done": epochs_done})
+
+
+def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> int:
+    """Put the saved epoch back; returns the number of epochs done, 0 for a checkpoint of another task."""
+    tensors, meta = state.read(path, "checkpoint")
+    if meta["task"] != ctx.task:
+        return 0
+    try:
+        ctx.model.load_state_dict(state.section("model", tensors))
+    except RuntimeError:
+        raise UserError(f"{path} belongs to another network; remove the run folder to start anew.") from None
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, value in state.section("optimizer", tensors).items():
+        index, key = name.split(".", 1)
+        moments.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    method.load_progress(state.section("method", tensors))
+    return int(meta["epochs_done"])
