@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +23,14 @@ from torch import Tensor, nn
 from efcil import state
 from efcil.backbones import build_backbone
 from efcil.config import ClassifierConfig, from_dict, merge, to_dict
-from efcil.data.augment import augmentation
+from efcil.data.augment import AUGMENTATIONS, chosen, stored_size
 from efcil.data.folder import class_folders
 from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
 from efcil.errors import UserError
 from efcil.methods import build_method, method_class
 from efcil.methods.base import Context, Method
 from efcil.model import IncrementalModel
+from efcil.preprocessing import Preprocessing
 from efcil.progress import Silent, Watcher
 from efcil.rng import generator
 from efcil.trainer import learn_task
@@ -59,9 +60,7 @@ class IncrementalClassifier:
         if epochs is not None:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
-        settings = merge(
-            method_class(method).recipe, {name: _section(value) for name, value in settings.items()}
-        )
+        settings = merge(method_class(method).recipe, {name: _section(value) for name, value in settings.items()})
         name = backbone if isinstance(backbone, str) else type(backbone).__name__
         self.config = from_dict(ClassifierConfig, {**settings, "method": method, "backbone": name})
         self.watcher: Watcher = watcher or Silent()
@@ -70,7 +69,7 @@ class IncrementalClassifier:
         self._method: Method = build_method(method, self.config.options)
         self._given_backbone = None if isinstance(backbone, str) else _checked_backbone(backbone)
         self._model: IncrementalModel | None = None
-        self._preprocessing: dict[str, Any] = {}  # size, mean and std, from the first task
+        self._preprocessing: Preprocessing | None = None
 
     @classmethod
     def from_config(cls, config: ClassifierConfig, watcher: Watcher | None = None) -> IncrementalClassifier:
@@ -94,8 +93,8 @@ class IncrementalClassifier:
 
         ``images``: a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a list of file paths, PIL images or
         arrays, or a folder of class folders (then without ``labels``). If anything fails or is interrupted, the
-        classifier stays as it was. ``checkpoint`` is a file that holds the last finished epoch: when it exists, learning
-        goes on from it. ``past`` gives earlier images to the methods that are not exemplar-free, and only to them.
+        classifier stays as it was. ``checkpoint`` is a file that holds the last finished epoch: when it exists,
+        learning goes on from it. ``past`` gives earlier images to methods that are not exemplar-free, and to no other.
         """
         labelled, names = self._labelled(images, labels)
         new = self._new_classes(names)
@@ -103,10 +102,10 @@ class IncrementalClassifier:
         method = copy.deepcopy(self._method)
         device = self._device()
         if self._model is None:
-            preprocessing = measure(labelled)
-            backbone = self._fresh_backbone(labelled.size)
-            model, old = IncrementalModel(backbone).to(device, memory_format=torch.channels_last), None
+            preprocessing = Preprocessing.measure(labelled, self._augmentation(labelled.size))
+            model, old = self._fresh_model(preprocessing), None
         else:
+            assert self._preprocessing is not None
             preprocessing = self._preprocessing
             model, old = copy.deepcopy(self._model), self._model.eval().requires_grad_(False)
         model.requires_grad_(True)
@@ -120,9 +119,9 @@ class IncrementalClassifier:
             images=labelled,
             columns=_columns(names, classes).to(device),
             classes=len(new),
-            augmentation=augmentation(self.config.augmentation, labelled.size),
-            mean=torch.tensor(preprocessing["mean"], device=device),
-            std=torch.tensor(preprocessing["std"], device=device),
+            preprocessing=preprocessing,
+            augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
+            device=device,
             past=self._past(past, labelled.size, device),
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
@@ -136,16 +135,13 @@ class IncrementalClassifier:
     @torch.no_grad()
     def decision_function(self, images: Any) -> npt.NDArray[np.float32]:
         """One score per class seen, in the order of ``classes_``, (N, m)."""
-        model = self._fitted()
-        ready = image_set(images, self._preprocessing["size"])
+        model, preprocessing = self._fitted()
+        ready = image_set(images, preprocessing.stored)
         device = self._device()
-        ctx_mean = torch.tensor(self._preprocessing["mean"], device=device)[:, None, None]
-        ctx_std = torch.tensor(self._preprocessing["std"], device=device)[:, None, None]
-        rows = list(torch.arange(len(ready)).split(EVALUATION_BATCH))
         scores = []
-        for pixels in ready.batches(rows):
-            x = pixels.to(device, torch.float32, memory_format=torch.channels_last).div_(255)
-            scores.append(self._method.scores(model, model.features(x.sub_(ctx_mean).div_(ctx_std))))
+        for pixels in ready.batches(list(torch.arange(len(ready)).split(EVALUATION_BATCH))):
+            x = preprocessing.normalised(preprocessing.centred(pixels), device)
+            scores.append(self._method.scores(model, model.features(x)))
         return cast("npt.NDArray[np.float32]", torch.cat(scores).float().cpu().numpy())
 
     def predict(self, images: Any) -> npt.NDArray[Any]:
@@ -169,7 +165,7 @@ class IncrementalClassifier:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict and to go on learning to one file; it holds no image."""
-        model = self._fitted()
+        model, preprocessing = self._fitted()
         tensors = {
             **state.prefixed("model", model.state_dict()),
             **state.prefixed("method", self._method.state()),
@@ -179,7 +175,7 @@ class IncrementalClassifier:
             "custom_backbone": self._given_backbone is not None,
             "classes": self.classes_.tolist(),
             "tasks": self.tasks_,
-            "preprocessing": self._preprocessing,
+            "preprocessing": to_dict(preprocessing),
             "frozen_batchnorm": model.frozen_batchnorm,
         }
         state.write(Path(path), "classifier", tensors, meta)
@@ -192,22 +188,17 @@ class IncrementalClassifier:
         tensors, meta = state.read(Path(path), "classifier")
         config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
         if meta["custom_backbone"] and backbone is None:
-            raise UserError(
-                f"{path} was learnt with a backbone of its own ({config.backbone}); pass it as backbone=…."
-            )
+            raise UserError(f"{path} was learnt with a backbone of its own ({config.backbone}); pass it as backbone=….")
         classifier = cls.from_config(config)
         if backbone is not None:
             classifier._given_backbone = _checked_backbone(backbone)
         classifier._restore(tensors, meta, path)
         return classifier
 
-    def _restore(
-        self, tensors: dict[str, Tensor], meta: dict[str, Any], path: str | os.PathLike[str]
-    ) -> None:
-        device = self._device()
-        self._preprocessing, self.tasks_ = meta["preprocessing"], meta["tasks"]
+    def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any], path: str | os.PathLike[str]) -> None:
+        self._preprocessing, self.tasks_ = from_dict(Preprocessing, meta["preprocessing"]), meta["tasks"]
         self.classes_ = np.array(meta["classes"])
-        model = IncrementalModel(self._fresh_backbone(self._preprocessing["size"]))
+        model = self._fresh_model(self._preprocessing)
         for classes in self.tasks_:
             model.grow(classes)
         try:
@@ -218,7 +209,7 @@ class IncrementalClassifier:
             ) from None
         if meta["frozen_batchnorm"]:
             model.freeze_batchnorm()
-        self._model = model.to(device, memory_format=torch.channels_last).eval()
+        self._model, device = model.eval(), self._device()
         self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
 
     # Small things
@@ -230,7 +221,7 @@ class IncrementalClassifier:
 
     def _labelled(self, images: Any, labels: Labels | None) -> tuple[ImageSet, npt.NDArray[Any]]:
         """Images and the label of each, from whatever was given."""
-        size = self._preprocessing.get("size", self.config.image_size)
+        size = self.stored_size
         if isinstance(images, str | os.PathLike):
             if labels is not None:
                 raise UserError("A folder of class folders brings its own labels; give no labels with it.")
@@ -242,18 +233,16 @@ class IncrementalClassifier:
             raise UserError("labels are missing; give one per image.")
         ready, names_array = image_set(images, size), _label_array(labels)
         if names_array.shape != (len(ready),):
-            raise UserError(
-                f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image."
-            )
-        if size and ready.size != size:
-            raise UserError(f"these images have {ready.size} pixels a side, the classifier learnt {size}.")
+            raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
+        if size and ready.size != size:  # only a ready-made ImageSet can differ
+            raise UserError(f"these images have {ready.size} pixels a side, the classifier needs {size}.")
         return ready, names_array
 
     def _new_classes(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
         new = np.unique(names)
         if len(self.classes_) and new.dtype.kind != self.classes_.dtype.kind:
             raise UserError(
-                f"labels must stay of one kind: the classes so far are like {self.classes_[0]!r}, these like {new[0]!r}."
+                f"labels must stay of one kind: the classes so far are like {self.classes_[0]}, these like {new[0]}."
             )
         again = np.intersect1d(new, self.classes_)
         if len(again):
@@ -261,9 +250,7 @@ class IncrementalClassifier:
             raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
         return new
 
-    def _past(
-        self, past: tuple[Any, Labels] | None, size: int, device: torch.device
-    ) -> tuple[ImageSet, Tensor] | None:
+    def _past(self, past: tuple[Any, Labels] | None, size: int, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""
         if not self._method.needs_past:
             return None
@@ -271,16 +258,32 @@ class IncrementalClassifier:
             return None
         if past is None:
             raise UserError(
-                f"{self.config.method} with these options is not exemplar-free: pass all earlier images as past=(images, labels)."
+                f"{self.config.method} with these options is not exemplar-free; "
+                "pass all earlier images as past=(images, labels)."
             )
         images, labels = past
         return image_set(images, size), _columns(_label_array(labels), self.classes_).to(device)
 
-    def _fresh_backbone(self, size: int) -> nn.Module:
+    def _fresh_model(self, preprocessing: Preprocessing) -> IncrementalModel:
         if self._given_backbone is not None:
-            return copy.deepcopy(self._given_backbone)
-        c = self.config
-        return build_backbone(c.backbone, c.width, c.stem, c.stem_stride, size, generator(c.seed, "backbone"))
+            backbone = copy.deepcopy(self._given_backbone)
+        else:
+            c = self.config
+            rng = generator(c.seed, "backbone")
+            backbone = build_backbone(c.backbone, c.width, c.stem, c.stem_stride, preprocessing.size, rng)
+        model = IncrementalModel(backbone).to(self._device())
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def _augmentation(self, size: int | None) -> str:
+        return chosen(self.config.augmentation, size)
+
+    @property
+    def stored_size(self) -> int | None:
+        """The side that images are read with; None before the first task when nothing was asked for."""
+        if self._preprocessing is not None:
+            return self._preprocessing.stored
+        size = self.config.image_size
+        return None if size is None else stored_size(self._augmentation(size), size)
 
     def _device(self) -> torch.device:
         name = self.config.device
@@ -289,29 +292,12 @@ class IncrementalClassifier:
         try:
             return torch.empty(0, device=name).device
         except (RuntimeError, AssertionError) as error:
-            raise UserError(
-                f"The device {name!r} cannot be used here ({str(error).splitlines()[0]})."
-            ) from None
+            raise UserError(f"The device {name!r} cannot be used here ({str(error).splitlines()[0]}).") from None
 
-    def _fitted(self) -> IncrementalModel:
-        if self._model is None:
+    def _fitted(self) -> tuple[IncrementalModel, Preprocessing]:
+        if self._model is None or self._preprocessing is None:
             raise UserError("This classifier has not learnt anything yet; call partial_fit first.")
-        return self._model
-
-
-def measure(images: ImageSet) -> dict[str, Any]:
-    """Image size and per-channel mean and spread of the first task, which normalise every later image too."""
-    total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
-    for pixels in images.batches(list(torch.arange(len(images)).split(1024))):
-        x = pixels.double().div_(255)
-        total += x.sum((0, 2, 3))
-        squares += x.square().sum((0, 2, 3))
-        count += x.numel() // 3
-    mean = total / count
-    std = (
-        (squares / count - mean.square()).clamp_min(0).sqrt().clamp_min(1e-3)
-    )  # images of one colour have none
-    return {"size": images.size, "mean": mean.tolist(), "std": std.tolist()}
+        return self._model, self._preprocessing
 
 
 def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
@@ -332,9 +318,7 @@ def _label_array(labels: Labels) -> npt.NDArray[Any]:
 
 def _checked_backbone(backbone: nn.Module) -> nn.Module:
     if not isinstance(getattr(backbone, "feature_dim", None), int):
-        raise UserError(
-            "a backbone of your own needs the attribute feature_dim, the length of its feature vectors."
-        )
+        raise UserError("a backbone of your own needs the attribute feature_dim, the length of its feature vectors.")
     return backbone
 
 
@@ -345,6 +329,3 @@ def _section(value: Any) -> Any:
 def load(path: str | os.PathLike[str], **kwargs: Any) -> IncrementalClassifier:
     """The classifier that was saved to this file."""
     return IncrementalClassifier.load(path, **kwargs)
-
-
-__all__ = ["IncrementalClassifier", "Mapping", "load"]

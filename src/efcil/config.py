@@ -44,9 +44,7 @@ class Training:
     def __post_init__(self) -> None:
         at_least(self, epochs=0, batch_size=1, lr=0.0, momentum=0.0, weight_decay=0.0)
         if any(not 0 < milestone < 1 for milestone in self.milestones):
-            raise UserError(
-                f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}."
-            )
+            raise UserError(f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}.")
 
     def lr_factor(self, epoch: int) -> float:
         """The factor on the learning rates in this epoch (counted from 0)."""
@@ -81,9 +79,7 @@ class ClassifierConfig:
     """Stride of the small stem; 2 makes a network four times cheaper."""
     image_size: int | None = None
     """Side of the square images in pixels; empty: as the first arrays come, 64 for files."""
-    augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = (
-        "auto"
-    )
+    augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = "auto"
     """Random changes to training images; auto: crop_flip up to 64 pixels, resized_crop_flip above."""
     first: FirstTask = field(default_factory=FirstTask)
     """Training of the first task."""

@@ -16,9 +16,7 @@ from efcil.efm import factor
 Kernel = Literal["scaled", "literal"]
 
 
-def drift_weights(
-    old_features: Tensor, prototypes: Tensor, efm: Tensor, sigma: float, kernel: Kernel
-) -> Tensor:
+def drift_weights(old_features: Tensor, prototypes: Tensor, efm: Tensor, sigma: float, kernel: Kernel) -> Tensor:
     """Weight of each image for each prototype, rows summing to one (Eq. 15), (classes, N).
 
     ``literal`` is Eq. 15 as printed, normalised as a softmax so that distant classes do not give 0/0.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ class IncrementalModel(nn.Module):
     @property
     def newest(self) -> nn.Parameter:
         """W_{t−1:t}, the head of the latest task."""
-        return self.heads[len(self.heads) - 1]
+        return cast(nn.Parameter, self.heads[len(self.heads) - 1])
 
     @torch.no_grad()
     def set_weight(self, weight: Tensor) -> None:

@@ -44,9 +44,7 @@ def balanced_rows(columns: Tensor, per_class: int, rng: torch.Generator) -> Tens
     for column in columns.unique():
         rows = (columns == column).nonzero().squeeze(1).cpu()
         rounds = -(-per_class // len(rows))
-        chosen.append(
-            torch.cat([rows[torch.randperm(len(rows), generator=rng)] for _ in range(rounds)])[:per_class]
-        )
+        chosen.append(torch.cat([rows[torch.randperm(len(rows), generator=rng)] for _ in range(rounds)])[:per_class])
     return torch.cat(chosen)
 
 
@@ -74,6 +72,6 @@ def rebalance(
         targets = torch.cat([drawn_columns, columns[rows]])
         for batch in torch.randperm(len(targets), generator=rng).split(settings.batch_size):
             optimizer.zero_grad()
-            rebalancing_loss(features[batch], targets[batch], weight).backward()  # type: ignore[no-untyped-call]
+            rebalancing_loss(features[batch], targets[batch], weight).backward()
             optimizer.step()
     return weight.detach()

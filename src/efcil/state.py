@@ -38,9 +38,7 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("efcil", "null"))
             if not isinstance(header, dict) or header.get("format") != "efcil":
-                raise UserError(
-                    f"{path} was not written by efcil; give a file that IncrementalClassifier.save made."
-                )
+                raise UserError(f"{path} was not written by efcil; give a file that IncrementalClassifier.save made.")
             if header.get("version") != VERSION:
                 raise UserError(
                     f"{path} has format version {header.get('version')}, this efcil reads {VERSION}; upgrade efcil."
@@ -49,9 +47,7 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 raise UserError(f"{path} holds a {header.get('kind')}, not a {kind}.")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
-        raise UserError(
-            f"{path} is damaged or not an efcil file ({error}); restore it from a copy."
-        ) from None
+        raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
     if checksum(tensors) != header["checksum"]:
         raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
     return tensors, header

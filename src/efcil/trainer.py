@@ -66,12 +66,13 @@ def train(
             losses = {name: term.item() for name, term in terms.items()}
             check_finite(losses, ctx.task, epoch)
             optimizer.zero_grad()
-            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+            torch.stack(list(terms.values())).sum().backward()
             optimizer.step()
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            watcher.step(Step(ctx.task, epoch, training.epochs, losses, len(x)))
+            turns = 4 if ctx.model.rotation_head is not None else 1
+            watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(batch.x)))
         method.after_epoch(ctx)
         if checkpoint:
             save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1)
@@ -97,8 +98,8 @@ def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
     if not all(math.isfinite(value) for value in losses.values()):
         terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
         raise TrainingError(
-            f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms}); nothing of this task was "
-            "kept. Lower the learning rate (first.lr or incremental.lr) and try again."
+            f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms}); nothing of this task "
+            "was kept. Lower the learning rate (first.lr or incremental.lr) and try again."
         )
 
 

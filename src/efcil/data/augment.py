@@ -1,4 +1,7 @@
-"""Random changes to training images, on whole uint8 batches (B, 3, S, S); the generator decides everything."""
+"""Random changes to training images, on whole uint8 batches (B, 3, S, S); the generator decides everything.
+
+All keep the size but ``resized_crop_flip``, which makes 224 pixels of 256, as is usual for large images.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,7 @@ def crop(x: Tensor, rng: torch.Generator) -> Tensor:
     """Zero-pad by an eighth of the side (4 at 32 pixels, 8 at 64) and cut the old size at a random place."""
     count, _, size, _ = x.shape
     pad = max(1, size // 8)
-    windows = (
-        F.pad(x, (pad,) * 4).unfold(2, size, 1).unfold(3, size, 1)
-    )  # (B, 3, 2·pad+1, 2·pad+1, S, S), a view
+    windows = F.pad(x, (pad,) * 4).unfold(2, size, 1).unfold(3, size, 1)  # (B, 3, 2·pad+1, 2·pad+1, S, S), a view
     top, left = torch.randint(2 * pad + 1, (2, count), generator=rng)
     return windows[torch.arange(count), :, top, left]
 
@@ -34,8 +35,8 @@ def flip(x: Tensor, rng: torch.Generator) -> Tensor:
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)
 
 
-def resized_crop(x: Tensor, rng: torch.Generator, pad: int = 0) -> Tensor:
-    """A random box of 8-100 % of the (zero-padded) area, sides 3:4 to 4:3, stretched to the old size."""
+def resized_crop(x: Tensor, rng: torch.Generator, out: int, pad: int = 0) -> Tensor:
+    """A random box of 8-100 % of the (zero-padded) area, sides 3:4 to 4:3, stretched to ``out`` pixels."""
     count, _, size, _ = x.shape
     side = size + 2 * pad
     area = side * side * torch.empty(count).uniform_(0.08, 1.0, generator=rng)
@@ -49,9 +50,9 @@ def resized_crop(x: Tensor, rng: torch.Generator, pad: int = 0) -> Tensor:
     theta[:, 0, 0], theta[:, 1, 1] = wide / size, high / size
     theta[:, 0, 2] = (2 * left + wide - 2 * pad) / size - 1
     theta[:, 1, 2] = (2 * top + high - 2 * pad) / size - 1
-    grid = F.affine_grid(theta, [count, 3, size, size], align_corners=False)
-    out = F.grid_sample(x.float(), grid, align_corners=False)
-    return out.round_().clamp_(0, 255).to(torch.uint8)
+    grid = F.affine_grid(theta, [count, 3, out, out], align_corners=False)
+    sampled = F.grid_sample(x.float(), grid, align_corners=False)
+    return sampled.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
@@ -61,12 +62,12 @@ def crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
 
 def cifar_reference(x: Tensor, rng: torch.Generator) -> Tensor:
     """What produced the paper's CIFAR-100 numbers: pad by 4, random resized crop, flip."""
-    return flip(resized_crop(x, rng, pad=x.shape[-1] // 8), rng)
+    return flip(resized_crop(x, rng, out=x.shape[-1], pad=x.shape[-1] // 8), rng)
 
 
 def resized_crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
     """Random resized crop and flip, the paper's augmentation at 224 pixels."""
-    return flip(resized_crop(x, rng), rng)
+    return flip(resized_crop(x, rng, out=augmented_size("resized_crop_flip", x.shape[-1])), rng)
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
@@ -74,8 +75,18 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 }
 
 
-def augmentation(name: str, size: int) -> Augmentation:
-    """The augmentation of this name; ``auto`` chooses by the image size."""
+def chosen(name: str, size: int | None) -> str:
+    """The augmentation that ``auto`` means at this image size."""
     if name == "auto":
-        name = "crop_flip" if size <= 64 else "resized_crop_flip"
-    return AUGMENTATIONS[name]
+        return "crop_flip" if size is None or size <= 64 else "resized_crop_flip"
+    return name
+
+
+def augmented_size(name: str, stored: int) -> int:
+    """Side of an image after the augmentation, from its side before."""
+    return stored * 7 // 8 if name == "resized_crop_flip" else stored
+
+
+def stored_size(name: str, size: int) -> int:
+    """The inverse: the side that images must have to come out with this one."""
+    return -(-size * 8 // 7) if name == "resized_crop_flip" else size

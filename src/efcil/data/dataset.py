@@ -30,9 +30,7 @@ class DataSet:
         """Only the first ``per_class`` training images of each class."""
         if per_class is None:
             return self
-        rows = [
-            (self.train_labels == label).nonzero().squeeze(1)[:per_class] for label in range(len(self.names))
-        ]
+        rows = [(self.train_labels == label).nonzero().squeeze(1)[:per_class] for label in range(len(self.names))]
         kept = torch.cat(rows).sort().values
         return replace(self, train=self.train.subset(kept), train_labels=self.train_labels[kept])
 
@@ -49,9 +47,7 @@ def every_fifth(
     for label, name in enumerate(names):
         rows = (labels == label).nonzero().squeeze(1)
         if len(rows) < 2:
-            raise UserError(
-                f"Class {name!r} has {len(rows)} image; at least 2 are needed to keep one for the test."
-            )
+            raise UserError(f"Class {name!r} has {len(rows)} image; at least 2 are needed to keep one for the test.")
         is_test[rows[4::5] if len(rows) >= 5 else rows[-1:]] = True
     train, test = (~is_test).nonzero().squeeze(1), is_test.nonzero().squeeze(1)
     return DataSet(images.subset(train), labels[train], images.subset(test), labels[test], names, domains)

@@ -26,13 +26,9 @@ def load(root: Path | None, size: int | None) -> DataSet:
     test_paths, test_labels, test_names = class_folders(parts[1])
     if test_names != names:
         odd = sorted(set(names) ^ set(test_names))
-        raise UserError(
-            f"{parts[0]} and {parts[1]} have different classes ({', '.join(odd[:5])}); make them agree."
-        )
+        raise UserError(f"{parts[0]} and {parts[1]} have different classes ({', '.join(odd[:5])}); make them agree.")
     side = size or FILE_SIZE
-    return DataSet(
-        files(paths, side), torch.tensor(labels), files(test_paths, side), torch.tensor(test_labels), names
-    )
+    return DataSet(files(paths, side), torch.tensor(labels), files(test_paths, side), torch.tensor(test_labels), names)
 
 
 def load_domains(root: Path | None, size: int | None) -> DataSet:
@@ -68,7 +64,5 @@ def class_folders(folder: Path) -> tuple[list[Path], list[int], list[str]]:
 def _subfolders(folder: Path) -> list[Path]:
     inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not inside:
-        raise UserError(
-            f"{folder} has no class folders; put the images of each class in a folder of its own."
-        )
+        raise UserError(f"{folder} has no class folders; put the images of each class in a folder of its own.")
     return inside

@@ -104,9 +104,7 @@ def decode(path: str | os.PathLike[str], size: int) -> Tensor:
     except FileNotFoundError:
         raise UserError(f"There is no image file {str(path)!r}.") from None
     except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(
-            f"{str(path)!r} cannot be read as an image ({error}); replace or remove it."
-        ) from None
+        raise UserError(f"{str(path)!r} cannot be read as an image ({error}); replace or remove it.") from None
 
 
 def from_pil(image: Image.Image, size: int) -> Tensor:
@@ -171,9 +169,7 @@ def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
             )
         pixels = (pixels * 255).round().to(torch.uint8)
     if pixels.dtype != torch.uint8:
-        raise UserError(
-            f"pixels must be uint8 from 0 to 255, not {str(pixels.dtype).removeprefix('torch.')}."
-        )
+        raise UserError(f"pixels must be uint8 from 0 to 255, not {str(pixels.dtype).removeprefix('torch.')}.")
     return pixels.expand(-1, 3, -1, -1) if pixels.shape[1] == 1 else pixels[:, :3]
 
 
@@ -185,10 +181,7 @@ def _resized(pixels: Tensor, size: int | None) -> Tensor:
         scale = side / min(high, wide)
         shape = (max(side, round(high * scale)), max(side, round(wide * scale)))
         parts = [
-            F.interpolate(part.float(), shape, mode="bilinear", antialias=True)
-            .round()
-            .clamp(0, 255)
-            .to(torch.uint8)
+            F.interpolate(part.float(), shape, mode="bilinear", antialias=True).round().clamp(0, 255).to(torch.uint8)
             for part in pixels.split(1024)
         ]
         pixels = torch.cat(parts)

@@ -78,12 +78,10 @@ def split_classes(data: DataSet, config: StreamConfig, seed: int) -> list[list[i
         return [[i for i, domain in enumerate(data.domains) if domain == name] for name in order]
     first = config.first_classes
     if (config.kind == "warm") != (first > 0):
-        raise UserError(
-            "stream.first_classes is the size of step 0: positive for a warm start, 0 for a cold start."
-        )
+        raise UserError("stream.first_classes is the size of step 0: positive for a warm start, 0 for a cold start.")
     if total - first < config.steps:
         raise UserError(
-            f"{total} classes with {first} in the first task leave too few for {config.steps} steps; lower stream.steps."
+            f"{total} classes, {first} of them in step 0, leave too few for {config.steps} steps; lower stream.steps."
         )
     labels: Tensor = torch.arange(total)
     if config.shuffle:

@@ -14,6 +14,7 @@ from efcil.config import ClassifierConfig, Training
 from efcil.data.augment import Augmentation
 from efcil.data.images import ImageSet
 from efcil.model import IncrementalModel
+from efcil.preprocessing import Preprocessing
 from efcil.rng import generator
 from efcil.rotation import rotated
 
@@ -40,9 +41,9 @@ class Context:
     images: ImageSet  # X_t
     columns: Tensor  # (N,) the column of each image's class among all classes seen
     classes: int  # |C_t|
+    preprocessing: Preprocessing
     augmentation: Augmentation
-    mean: Tensor  # per-channel normalisation, (3,)
-    std: Tensor
+    device: torch.device
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
 
@@ -55,23 +56,15 @@ class Context:
         """Number of classes learnt in earlier tasks."""
         return len(self.model.weight) - self.classes
 
-    @property
-    def device(self) -> torch.device:
-        return self.mean.device
-
     def reseed(self, *place: int | str) -> None:
         """Give this place in the task its own random numbers."""
         self.rng = generator(self.config.seed, "task", self.task, *place)
 
-    def normalised(self, pixels: Tensor) -> Tensor:
-        """uint8 images as zero-mean, unit-variance floats on the device."""
-        x = pixels.to(self.device, torch.float32, memory_format=torch.channels_last).div_(255)
-        return x.sub_(self.mean[:, None, None]).div_(self.std[:, None, None])
-
     def views(self, images: ImageSet, rows: list[Tensor], augmented: bool = True) -> Iterator[Tensor]:
         """These groups of rows in turn, augmented or not, ready for the network."""
         for pixels in images.batches(rows):
-            yield self.normalised(self.augmentation(pixels, self.rng) if augmented else pixels)
+            view = self.augmentation(pixels, self.rng) if augmented else self.preprocessing.centred(pixels)
+            yield self.preprocessing.normalised(view, self.device)
 
     def draw(self, count: int) -> Batch:
         """So many augmented images of the current task, chosen at random."""
@@ -79,9 +72,7 @@ class Context:
         return Batch(next(self.views(self.images, [rows])), self.columns[rows])
 
     @torch.no_grad()
-    def extract(
-        self, *models: IncrementalModel, augmented: bool, images: ImageSet | None = None
-    ) -> list[Tensor]:
+    def extract(self, *models: IncrementalModel, augmented: bool, images: ImageSet | None = None) -> list[Tensor]:
         """Features of all current images (or of these), each model seeing the same view, (N, n) each."""
         images = self.images if images is None else images
         for model in models:

@@ -41,14 +41,10 @@ class EFC(Method):
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """L^EFC = L^EFM + L^PR-ACE (Eqs. 16-17)."""
-        old_columns, new_count = class_uniform_mix(
-            ctx.known, ctx.classes, self.options.prototype_batch, ctx.rng
-        )
+        old_columns, new_count = class_uniform_mix(ctx.known, ctx.classes, self.options.prototype_batch, ctx.rng)
         prototypes = self.memory.prototypes.sample_classes(old_columns, ctx.rng)  # P̃
         second = ctx.draw(new_count)  # X̂, another batch of the current task
-        features, second_features = ctx.model.features(torch.cat([batch.x, second.x])).tensor_split(
-            [len(batch.x)]
-        )
+        features, second_features = ctx.model.features(torch.cat([batch.x, second.x])).tensor_split([len(batch.x)])
         mixed = torch.cat([prototypes, second_features])
         mixed_columns = torch.cat([old_columns.to(second.y), second.y])
         return {

@@ -12,9 +12,7 @@ from efcil.rebalancing import Rebalancing, rebalance
 class EFCPlusPlus(Method):
     name = "efc++"
     year = 2025
-    idea = (
-        "Empirical Feature Matrix regulariser, Gaussian prototypes with drift update, prototype re-balancing"
-    )
+    idea = "Empirical Feature Matrix regulariser, Gaussian prototypes with drift update, prototype re-balancing"
     stores = "class means and covariances, the EFM"
 
     @dataclass(frozen=True)
@@ -46,12 +44,8 @@ class EFCPlusPlus(Method):
         """Train W_t on P̃ ∪ f(X; θ*_t), the backbone frozen (Eq. 13)."""
         settings = self.options.rebalancing
         ctx.reseed("re-balancing")
-        views = [
-            ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))
-        ]
-        ctx.model.set_weight(
-            rebalance(ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, ctx.rng)
-        )
+        views = [ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))]
+        ctx.model.set_weight(rebalance(ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, ctx.rng))
 
     @property
     def needs_past(self) -> bool:

@@ -1,0 +1,177 @@
+"""The command line: one small function per command, whose docstring is its help.
+
+torch is imported inside the commands that need it, so that every --help answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from efcil import __version__
+from efcil.errors import UserError
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Learn and evaluate one stream of tasks; everything about it goes to one folder."""
+    from rich.console import Console
+
+    from efcil.console import RunDisplay, print_results
+    from efcil.runs import run as run_stream
+    from efcil.runs import run_name
+    from efcil.scenarios import resolve
+
+    console = Console(stderr=args.json)
+    config = resolve(args.preset, args.method, args.seed, args.set)
+    folder = args.out / run_name(args.preset, config, args.set)
+    with RunDisplay(console, folder, args.method, args.tensorboard) as display:
+        metrics = run_stream(config, args.preset, folder, display, args.data_root, args.resume)
+    print_results(console, metrics, folder)
+    if args.json:
+        print(json.dumps({"folder": str(folder), **metrics}))
+
+
+def demo(args: argparse.Namespace) -> None:
+    """Learn the scikit-learn digits two classes at a time, with EFC++ and with plain fine-tuning beside it."""
+    from rich.console import Console
+
+    from efcil.console import RunDisplay, print_results
+    from efcil.runs import run as run_stream
+    from efcil.runs import run_name
+    from efcil.scenarios import resolve
+
+    console = Console()
+    console.print("Ten handwritten digits arrive two at a time; images of earlier digits are never seen again.\n")
+    results: dict[str, tuple[dict[str, Any], Path]] = {}
+    for method in ("efc++", "finetune"):
+        config = resolve("digits-cold5", method, 0)
+        folder = args.out / run_name("digits-cold5", config)
+        with RunDisplay(console, folder, method) as display:
+            results[method] = run_stream(config, "digits-cold5", folder, display, resume=True), folder
+    console.print()
+    print_results(console, *results["efc++"])
+    ours, plain = (results[method][0]["per_step_accuracy"] for method in ("efc++", "finetune"))
+    console.print(
+        f"\nAfter the last step EFC++ recognises [bold]{ours:.1f} %[/] of all ten digits, plain fine-tuning "
+        f"{plain:.1f} % (files in {results['finetune'][1]}): {ours - plain:+.1f} points.",
+        highlight=False,
+    )
+
+
+def methods(args: argparse.Namespace) -> None:
+    """List the methods: name, year, what it stores between tasks, idea."""
+    from efcil.methods import METHODS
+
+    rows = [
+        {
+            "name": cls.name,
+            "year": cls.year,
+            "exemplar_free": cls.exemplar_free,
+            "stores": cls.stores,
+            "idea": cls.idea,
+        }
+        for cls in METHODS.values()
+    ]
+    _print_rows(rows, args.json)
+
+
+def presets(args: argparse.Namespace) -> None:
+    """List the presets: data set, stream and machine size."""
+    from efcil.scenarios import preset_names, read_preset
+
+    rows = [{"name": name, "description": read_preset(name).get("description", "")} for name in preset_names()]
+    _print_rows(rows, args.json)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 done, 2 wrong usage or bad input, 1 anything else."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
+    args = parser().parse_args(argv)
+    command: Command = args.command
+    try:
+        command(args)
+    except UserError as error:
+        print(f"efcil: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("efcil: interrupted; the same command with --resume goes on.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (RuntimeError, OSError) as error:
+        print(f"efcil: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="efcil", description="Add new classes to an image classifier over time, without keeping old images."
+    )
+    top.add_argument("--version", action="version", version=f"efcil {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = _add(commands, "run", run)
+    command.add_argument("preset", metavar="PRESET", help="a name from `efcil presets`, or a YAML file of your own")
+    command.add_argument("--method", default="efc++", help="a name from `efcil methods` (default: %(default)s)")
+    command.add_argument("--seed", type=int, default=0, help="seed of class order, initial weights and all else (0)")
+    command.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, for presets that need it")
+    command.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of run folders (runs)")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
+    )
+    command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+    command.add_argument("--json", action="store_true", help="print the metrics as JSON on standard output")
+
+    command = _add(commands, "demo", demo)
+    command.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder of run folders (runs/demo)"
+    )
+
+    for name, function in (("methods", methods), ("presets", presets)):
+        command = _add(commands, name, function)
+        command.add_argument("--json", action="store_true", help="as JSON")
+    return top
+
+
+def _add(commands: Any, name: str, function: Command) -> argparse.ArgumentParser:
+    text = function.__doc__ or ""
+    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    added.set_defaults(command=function)
+    return added
+
+
+def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for name in rows[0]:
+        table.add_column(name.replace("_", "-"), overflow="fold")
+    for row in rows:
+        table.add_row(
+            *({True: "yes", False: "no"}.get(v, str(v)) if isinstance(v, bool) else str(v) for v in row.values())
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Presets: from a name, a method and changes on the command line to one fully resolved RunConfig."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from efcil.config import RunConfig, from_dict, merge, to_dict
+from efcil.errors import UserError, unknown
+
+SECTIONS = ("data", "stream", "classifier")
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    return sorted(Path(entry.name).stem for entry in files("efcil").joinpath("presets").iterdir())
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The content of a preset, by its name or by the path of a YAML file of your own."""
+    if name.endswith((".yaml", ".yml")):
+        try:
+            text = Path(name).read_text()
+        except OSError as error:
+            raise UserError(f"The preset file {name} cannot be read: {os.strerror(error.errno or 0)}.") from None
+    elif name in preset_names():
+        text = files("efcil").joinpath("presets", f"{name}.yaml").read_text()
+    else:
+        raise unknown("preset", name, preset_names())
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"The preset {name} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"The preset {name} must be a list of sections: {', '.join(SECTIONS)}.")
+    for section in content:
+        if section not in (*SECTIONS, "description", "methods"):
+            raise unknown(f"section in preset {name}", section, (*SECTIONS, "description", "methods"))
+    return content
+
+
+def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
+    """Defaults, preset, the method's recipe, the preset's section for the method, then ``field=value`` changes."""
+    from efcil.methods import method_class  # brings torch, which listing presets does not need
+
+    content = read_preset(preset)
+    cls = method_class(method)
+    classifier = merge(content.get("classifier") or {}, cls.recipe)
+    classifier = merge(classifier, (content.get("methods") or {}).get(method, {}))
+    settings = {section: content.get(section) or {} for section in SECTIONS}
+    settings["classifier"] = merge(classifier, {"method": method, "seed": seed})
+    for change in changes:
+        settings = merge(settings, parse_change(change))
+    options = from_dict(cls.Options, settings["classifier"].get("options") or {}, "options.")
+    settings["classifier"]["options"] = to_dict(options)
+    return from_dict(RunConfig, settings)
+
+
+def parse_change(change: str) -> dict[str, Any]:
+    """``incremental.lr=0.001`` as a nested dictionary; a field without its section belongs to the classifier."""
+    name, equals, value = change.partition("=")
+    if not equals or not name:
+        raise UserError(f"--set takes field=value, such as incremental.lr=0.001, not {change!r}.")
+    path = name.split(".")
+    if path[0] not in SECTIONS:
+        path.insert(0, "classifier")
+    try:
+        nested: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"the value of --set {change} cannot be read; quote it.") from None
+    for part in reversed(path):
+        nested = {part: nested}
+    return dict(nested)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary as one level of dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
