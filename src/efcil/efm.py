@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 4096  # rows whose probabilities are in memory at once
+RANK_TOLERANCE = 1e-7  # eigenvalues below this part of the greatest are rounding errors
 
 
 def softmax_covariance_sum(features: Tensor, weight: Tensor) -> Tensor:
@@ -41,6 +42,13 @@ def efm_loss(delta: Tensor, efm: Tensor, lambda_efm: float, eta: float) -> Tenso
     return (lambda_efm * along_efm + eta * delta.square().sum(1)).mean()
 
 
+def normalised(efm: Tensor) -> Tensor:
+    """E with the mean of its non-zero eigenvalues brought to one, so that λ means the same at any head size."""
+    values, _ = spectrum(efm)
+    positive = values[values > values[0] * RANK_TOLERANCE]
+    return efm / positive.mean().to(efm.dtype) if len(positive) else efm
+
+
 def spectrum(efm: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, greatest first and never negative, and eigenvectors as columns, in float64 (Fig. 10)."""
     values, vectors = torch.linalg.eigh(efm.double())
@@ -50,7 +58,7 @@ def spectrum(efm: Tensor) -> tuple[Tensor, Tensor]:
 def factor(efm: Tensor) -> Tensor:
     """A thin A with A Aᵀ = E, (n, rank): EFM distances become plain distances between rows f A."""
     values, vectors = spectrum(efm)
-    keep = values > values[0] * len(values) * torch.finfo(efm.dtype).eps
+    keep = values > values[0] * RANK_TOLERANCE
     return (vectors[:, keep] * values[keep].sqrt()).to(efm.dtype)
 
 

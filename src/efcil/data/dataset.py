@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,8 @@ class DataSet:
     test_labels: Tensor
     names: list[str]
     domains: list[str] | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+    """sha256 of each list file that decided what is in the set, so that a run can record it."""
 
     def limited(self, per_class: int | None) -> DataSet:
         """Only the first ``per_class`` training images of each class."""
@@ -33,6 +35,17 @@ class DataSet:
         rows = [(self.train_labels == label).nonzero().squeeze(1)[:per_class] for label in range(len(self.names))]
         kept = torch.cat(rows).sort().values
         return replace(self, train=self.train.subset(kept), train_labels=self.train_labels[kept])
+
+    def in_memory(self) -> DataSet:
+        """The same set, each part decoded once if it is small enough."""
+        return replace(self, train=self.train.in_memory(), test=self.test.in_memory())
+
+    def counts(self) -> tuple[Tensor, Tensor]:
+        """Training and test images of each class."""
+        train, test = (
+            torch.bincount(part, minlength=len(self.names)) for part in (self.train_labels, self.test_labels)
+        )
+        return train, test
 
 
 def every_fifth(
@@ -53,12 +66,19 @@ def every_fifth(
     return DataSet(images.subset(train), labels[train], images.subset(test), labels[test], names, domains)
 
 
-def existing(root: Path | None, inside: str = "", needs: str = "") -> Path:
-    """``root/inside``, or ``root`` itself when it already is that folder; a clear sentence when it is not there."""
-    if root is None:
-        raise UserError("This preset reads images from disk; say where they are with --data-root DIR.")
+def found(root: Path, inside: str, needs: str) -> Path | None:
+    """``root/inside``, or ``root`` itself when it already is that folder; nothing when ``needs`` is in neither."""
     for folder in (root / inside, root):
         if folder.is_dir() and (folder / needs).exists():
             return folder
-    wanted = root / inside / needs
-    raise UserError(f"{wanted} does not exist; check --data-root.")
+    return None
+
+
+def existing(root: Path | None, inside: str = "", needs: str = "", remedy: str = "check --data-root") -> Path:
+    """The folder that found() finds; a clear sentence when it is not there."""
+    if root is None:
+        raise UserError("These images are read from disk; say where they are with --data-root DIR.")
+    folder = found(root, inside, needs)
+    if folder is None:
+        raise UserError(f"{root / inside / needs} does not exist; {remedy}.")
+    return folder

@@ -20,7 +20,8 @@ from efcil.errors import UserError
 FILE_SIZE = 64  # side that files and PIL images get when nothing else is asked for
 MEMORY_LIMIT = 2 << 30  # bytes of decoded pixels that are still kept in memory
 WORKERS = 4  # threads that decode files; Pillow lets go of the interpreter while it decodes
-QUEUE = 8  # batches decoded ahead
+QUEUE = 8  # batches decoded ahead, at most
+QUEUE_BYTES = 512 << 20  # and at most so many bytes of them, as 1024 images of 256 pixels are 200 MB
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
@@ -57,14 +58,30 @@ class ImageSet:
         if isinstance(self.source, Pixels):
             yield from map(self.batch, batches)
             return
-        with ThreadPoolExecutor(WORKERS) as pool:
+        most = max((len(rows) for rows in batches), default=0) * image_bytes(self.size)
+        length = min(QUEUE, max(2, QUEUE_BYTES // max(1, most)))
+        pool = ThreadPoolExecutor(WORKERS)
+        try:
             ahead: deque[Future[Tensor]] = deque()
             for rows in batches:
                 ahead.append(pool.submit(self.batch, rows))
-                if len(ahead) == QUEUE:
+                if len(ahead) == length:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
+        finally:  # also after an error, or when nobody wants the rest: do not decode what is still waiting
+            pool.shutdown(cancel_futures=True)
+
+    def in_memory(self) -> ImageSet:
+        """The same images, decoded once if they are small enough together; otherwise still on disk."""
+        if isinstance(self.source, Pixels) or len(self) * image_bytes(self.size) > MEMORY_LIMIT:
+            return self
+        pixels = torch.empty(len(self), 3, self.size, self.size, dtype=torch.uint8)
+        done = 0
+        for part in self.batches(torch.arange(len(self)).split(64)):
+            pixels[done : done + len(part)] = part
+            done += len(part)
+        return ImageSet(Pixels(pixels))
 
 
 class Pixels:
@@ -84,7 +101,7 @@ class Pixels:
 class Files:
     """Images on disk, decoded when they are read."""
 
-    def __init__(self, paths: Sequence[Path], size: int) -> None:
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], size: int) -> None:
         self.paths = paths
         self.size = size
 
@@ -103,12 +120,16 @@ def decode(path: str | os.PathLike[str], size: int) -> Tensor:
             return from_pil(image, size)
     except FileNotFoundError:
         raise UserError(f"There is no image file {str(path)!r}.") from None
-    except (OSError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"{str(path)!r} cannot be read as an image ({error}); replace or remove it.") from None
 
 
 def from_pil(image: Image.Image, size: int) -> Tensor:
     """A PIL image as uint8 (3, size, size); greyscale becomes grey RGB, alpha is dropped."""
+    if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 instead of scaling them
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:  # Pillow warns when a palette's alpha is dropped at once
+        image = image.convert("RGBA")
     rgb = image.convert("RGB")
     scale = size / min(rgb.size)
     if rgb.size != (size, size):
@@ -138,13 +159,19 @@ def image_set(images: Any, size: int | None = None) -> ImageSet:
     )
 
 
-def files(paths: Sequence[Path], size: int) -> ImageSet:
+def files(paths: Sequence[str | os.PathLike[str]], size: int) -> ImageSet:
     """Image files; read once into memory when they are small together, otherwise on demand."""
-    on_disk = ImageSet(Files(paths, size))
-    if len(paths) * 3 * size * size > MEMORY_LIMIT:
-        return on_disk
-    parts = list(on_disk.batches(torch.arange(len(paths)).split(64)))
-    return ImageSet(Pixels(torch.cat(parts)))
+    return on_disk(paths, size).in_memory()
+
+
+def on_disk(paths: Sequence[str | os.PathLike[str]], size: int) -> ImageSet:
+    """Image files, none of them opened yet."""
+    return ImageSet(Files(paths, size))
+
+
+def image_bytes(size: int) -> int:
+    """Memory that one decoded image takes."""
+    return 3 * size * size
 
 
 def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:

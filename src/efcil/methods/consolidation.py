@@ -10,7 +10,7 @@ from torch import Tensor
 
 from efcil.config import at_least
 from efcil.drift import Kernel, compensate
-from efcil.efm import efm_loss, empirical_feature_matrix
+from efcil.efm import efm_loss, empirical_feature_matrix, normalised
 from efcil.methods.base import Batch, Context, State
 from efcil.prototypes import GaussianPrototypes, gaussian_prototypes
 
@@ -23,6 +23,8 @@ class ConsolidationOptions:
     """Weight of the Empirical Feature Matrix in the regulariser, λ of Eq. 10."""
     eta: float = 0.1
     """Weight of the identity (plain feature distillation), η of Eq. 10."""
+    normalise_efm: bool = False
+    """Divide E by its mean non-zero eigenvalue, so that λ transfers across widths and data sets."""
     drift: Literal["efm", "none", "oracle"] = "efm"
     """How old means follow the backbone: Eqs. 14-15, not at all, or recomputed from old images (analysis only)."""
     kernel: Kernel = "scaled"
@@ -77,7 +79,8 @@ class Consolidation:
         (features,) = ctx.extract(ctx.model, augmented=self.augmented)
         new = gaussian_prototypes(features, ctx.columns)
         self.prototypes = new if ctx.first else self.prototypes.extended(new)
-        self.efm = empirical_feature_matrix(features, ctx.model.weight.detach())
+        efm = empirical_feature_matrix(features, ctx.model.weight.detach())
+        self.efm = normalised(efm) if self.options.normalise_efm else efm
 
     def state(self) -> State:
         p = self.prototypes
