@@ -66,6 +66,39 @@ def demo(args: argparse.Namespace) -> None:
     )
 
 
+def bench(args: argparse.Namespace) -> None:
+    """Run methods × presets × seeds, one process per core; finished runs are skipped, a crashed one stops no other."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from efcil.bench.display import campaign_table, summary_table
+    from efcil.bench.results import read_results, summary
+    from efcil.bench.runner import campaign, cells, seed_list
+
+    console = Console(stderr=args.json)
+    todo = cells(args.presets.split(","), args.methods, seed_list(args.seeds))
+    with Live(console=console, refresh_per_second=1, transient=True) as live:
+        jobs = campaign(
+            todo,
+            args.out,
+            args.results,
+            args.data_root,
+            args.workers or os.cpu_count() or 1,
+            lambda jobs: live.update(campaign_table(jobs)),
+        )
+    wanted = {cell.key for cell in todo}
+    lines = summary(row for key, row in read_results(args.results).items() if key in wanted)
+    console.print(summary_table(lines))
+    if args.json:
+        print(json.dumps(lines, indent=2))
+    failed = [job for job in jobs if job.status == "failed"]
+    if failed:
+        raise RuntimeError(
+            f"{len(failed)} of {len(jobs)} runs failed: "
+            + "; ".join(f"{job.folder.name}: {job.message}" for job in failed)
+        )
+
+
 def methods(args: argparse.Namespace) -> None:
     """List the methods: name, year, what it stores between tasks, idea."""
     from efcil.methods import METHODS
@@ -136,6 +169,28 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
     command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
     command.add_argument("--json", action="store_true", help="print the metrics as JSON on standard output")
+
+    command = _add(commands, "bench", bench)
+    command.add_argument("--presets", required=True, metavar="A,B", help="presets, separated by commas")
+    command.add_argument(
+        "--methods",
+        required=True,
+        nargs="+",
+        metavar="METHOD",
+        help="methods, each with changes if you like: efc++ efc 'efc++:options.drift=none,options.eta=1'",
+    )
+    command.add_argument("--seeds", default="0", metavar="0,1,2", help="seeds, as 0,1,2 or 0-4 (0)")
+    command.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, for presets that need it")
+    command.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of run folders (runs)")
+    command.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results/runs.csv"),
+        metavar="CSV",
+        help="table that finished runs are added to (results/runs.csv)",
+    )
+    command.add_argument("--workers", type=int, metavar="N", help="runs at the same time (one per core)")
+    command.add_argument("--json", action="store_true", help="print the summary as JSON on standard output")
 
     command = _add(commands, "demo", demo)
     command.add_argument(

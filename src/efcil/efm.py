@@ -57,9 +57,9 @@ def spectrum(efm: Tensor) -> tuple[Tensor, Tensor]:
 
 def factor(efm: Tensor) -> Tensor:
     """A thin A with A Aᵀ = E, (n, rank): EFM distances become plain distances between rows f A."""
-    values, vectors = spectrum(efm)
-    keep = values > values[0] * RANK_TOLERANCE
-    return (vectors[:, keep] * values[keep].sqrt()).to(efm.dtype)
+    values, vectors = torch.linalg.eigh(efm)
+    keep = values > values[-1] * RANK_TOLERANCE
+    return vectors[:, keep] * values[keep].sqrt()
 
 
 def pseudo_norm(delta: Tensor, efm: Tensor) -> Tensor:

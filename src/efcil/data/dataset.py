@@ -55,15 +55,15 @@ def every_fifth(
     domains: list[str] | None = None,
 ) -> DataSet:
     """Split off every fifth image of a class, in order, as its test image; a class needs at least two images."""
-    labels = torch.as_tensor(np.asarray(labels)).long()
-    is_test = torch.zeros(len(labels), dtype=torch.bool)
+    owner = torch.as_tensor(np.asarray(labels)).long()
+    is_test = torch.zeros(len(owner), dtype=torch.bool)
     for label, name in enumerate(names):
-        rows = (labels == label).nonzero().squeeze(1)
+        rows = (owner == label).nonzero().squeeze(1)
         if len(rows) < 2:
             raise UserError(f"Class {name!r} has {len(rows)} image; at least 2 are needed to keep one for the test.")
         is_test[rows[4::5] if len(rows) >= 5 else rows[-1:]] = True
     train, test = (~is_test).nonzero().squeeze(1), is_test.nonzero().squeeze(1)
-    return DataSet(images.subset(train), labels[train], images.subset(test), labels[test], names, domains)
+    return DataSet(images.subset(train), owner[train], images.subset(test), owner[test], names, domains)
 
 
 def found(root: Path, inside: str, needs: str) -> Path | None:

@@ -1,0 +1,1 @@
+"""Campaigns of runs: method × preset × seed, their results, and the published numbers beside them."""

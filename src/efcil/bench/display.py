@@ -1,0 +1,57 @@
+"""Tables of a campaign: live while it runs, and the summary beside the paper's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from efcil.bench.paper import published
+from efcil.bench.runner import Job
+
+STYLE = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red"}
+
+
+def campaign_table(jobs: list[Job]) -> Table:
+    """A row per run: where it is and its numbers so far."""
+    table = Table(box=box.SIMPLE)
+    for name in ("preset", "method", "seed", "status", "step", "A_step", "A_inc", "minutes"):
+        table.add_column(name, justify="left" if name in ("preset", "method", "status") else "right")
+    for job in jobs:
+        metrics: dict[str, Any] = job.metrics()
+        steps = metrics.get("steps") or []
+        numbers = [f"{len(steps)}/{len(metrics['classes_per_task'])}"] if steps else [""]
+        numbers += (
+            [f"{metrics[name]:.1f}" for name in ("per_step_accuracy", "average_incremental_accuracy")]
+            if steps
+            else ["", ""]
+        )
+        numbers += [f"{metrics['seconds'] / 60:.1f}"] if steps else [""]
+        table.add_row(
+            job.cell.preset, job.cell.label, str(job.cell.seed), job.status, *numbers, style=STYLE[job.status]
+        )
+    return table
+
+
+def summary_table(lines: list[dict[str, Any]]) -> Table:
+    """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
+    table = Table(box=box.SIMPLE, title="mean ± standard deviation over seeds, in %")
+    for name in ("preset", "method", "seeds", "A_step", "A_inc", "F", "PL", "minutes", "paper A_step / A_inc"):
+        table.add_column(name, justify="left" if name in ("preset", "method") else "right")
+    for line in lines:
+        label = " ".join(filter(None, [line["method"], line["changes"]]))
+        table.add_row(line["preset"], label, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label))
+    return table
+
+
+def cells(line: dict[str, Any]) -> list[str]:
+    """The four numbers with their spread, and the minutes."""
+    names = ("per_step_accuracy", "average_incremental_accuracy", "average_forgetting", "plasticity")
+    spread = {name: "" if line[f"{name}_std"] is None else f" ± {line[f'{name}_std']:.1f}" for name in names}
+    return [*(f"{line[name]:.1f}{spread[name]}" for name in names), f"{line['minutes']:.0f}"]
+
+
+def paper_cell(preset: str, label: str) -> str:
+    numbers = published(preset, label)
+    return "" if numbers is None else " / ".join("–" if value is None else f"{value:.1f}" for value in numbers)
