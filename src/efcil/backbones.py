@@ -18,11 +18,15 @@ class ConvNorm(nn.Module):
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, bias=False)
+        # A 1×1 convolution skips pixels itself: the same numbers, and oneDNN's strided 1×1 backward pass writes out
+        # of bounds for narrow channels-last inputs.
+        self.skip = stride if kernel == 1 else 1
+        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride // self.skip, kernel // 2, bias=False)
         self.norm = nn.BatchNorm2d(channels_out)
 
     def forward(self, x: Tensor) -> Tensor:
         norm = self.norm
+        x = x[:, :, :: self.skip, :: self.skip]
         single = x.shape[0] * x.shape[2] * x.shape[3] == 1  # one value per channel has no variance
         if norm.training and not single:
             return norm(self.conv(x))  # type: ignore[no-any-return]

@@ -308,12 +308,14 @@ def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
 
 def _label_array(labels: Labels) -> npt.NDArray[Any]:
     """Labels as a flat array of whole numbers or words."""
-    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.dtype.kind not in "iuUb" or array.ndim != 1:
-        raise UserError(
-            f"labels must be a flat list of whole numbers or words, not {array.dtype} of shape {array.shape}."
-        )
-    return array.astype(np.int64) if array.dtype.kind in "iub" else array
+    listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else list(labels)
+    kinds = {type(label) for label in listed}
+    if all(issubclass(kind, bool | int | np.integer | np.bool_) for kind in kinds):
+        return np.array(listed, dtype=np.int64)
+    if all(issubclass(kind, str) for kind in kinds):
+        return np.array(listed, dtype=np.str_)
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise UserError(f"labels must be a flat list of whole numbers or of words, one kind only, not of {names}.")
 
 
 def _checked_backbone(backbone: nn.Module) -> nn.Module:

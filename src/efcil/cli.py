@@ -99,6 +99,53 @@ def bench(args: argparse.Namespace) -> None:
         )
 
 
+def data_list(args: argparse.Namespace) -> None:
+    """List the image sets: what each is, what must lie under --data-root, whether it can be downloaded."""
+    from efcil.data import DATA_SETS
+
+    rows = [
+        {"name": name, "download": about.download, "what": about.what, "layout": about.layout}
+        for name, about in DATA_SETS.items()
+    ]
+    _print_rows(rows, args.json)
+
+
+def data_get(args: argparse.Namespace) -> None:
+    """Download a public image set, check it and unpack it; an interrupted download goes on where it stopped."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    from efcil.data.download import get
+
+    with Progress(
+        "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    ) as bar:
+        row = bar.add_task(args.name, total=None)
+        fetched = get(args.name, args.data_root, lambda done, total: bar.update(row, completed=done, total=total))
+    print(fetched)
+
+
+def data_check(args: argparse.Namespace) -> None:
+    """Count the images of every class, decode a sample of them, and say what is wrong."""
+    from dataclasses import asdict
+
+    from efcil.data.check import check
+
+    report = check(args.name, args.data_root)
+    if args.json:
+        print(json.dumps(asdict(report), indent=2))
+    else:
+        print(f"{report.name}: {report.classes} classes, {report.train:,} training and {report.test:,} test images")
+        for part, (fewest, most) in (("training", report.train_per_class), ("test", report.test_per_class)):
+            print(f"  {part} images per class: {fewest if fewest == most else f'{fewest} to {most}'}")
+        print(f"  {report.sampled} images decoded")
+        for name, digest in report.sources.items():
+            print(f"  {name}: sha256 {digest}")
+        for note in report.notes:
+            print(f"  {note}")
+    if report.problems:
+        raise UserError(" ".join(report.problems))
+
+
 def methods(args: argparse.Namespace) -> None:
     """List the methods: name, year, what it stores between tasks, idea."""
     from efcil.methods import METHODS
@@ -196,6 +243,18 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder of run folders (runs/demo)"
     )
+
+    group = commands.add_parser("data", help="List, download and check image sets.", description="Image sets.")
+    actions = group.add_subparsers(title="actions", required=True, metavar="ACTION")
+    _add(actions, "list", data_list).add_argument("--json", action="store_true", help="as JSON")
+    for name, function in (("get", data_get), ("check", data_check)):
+        command = _add(actions, name, function)
+        command.add_argument("name", metavar="NAME", help="a name from `efcil data list`")
+        command.add_argument(
+            "--data-root", type=Path, default=Path("data"), metavar="DIR", help="folder of image sets (data)"
+        )
+        if name == "check":
+            command.add_argument("--json", action="store_true", help="as JSON")
 
     for name, function in (("methods", methods), ("presets", presets)):
         command = _add(commands, name, function)

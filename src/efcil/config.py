@@ -42,7 +42,7 @@ class Training:
     """Factor at each milestone."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, batch_size=1, lr=0.0, momentum=0.0, weight_decay=0.0)
+        at_least(self, epochs=0, batch_size=1, lr=0.0, backbone_lr=0.0, momentum=0.0, weight_decay=0.0, gamma=0.0)
         if any(not 0 < milestone < 1 for milestone in self.milestones):
             raise UserError(f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}.")
 
@@ -91,9 +91,7 @@ class ClassifierConfig:
     """auto, cpu, cuda, …"""
 
     def __post_init__(self) -> None:
-        at_least(self, width=1, stem_stride=1, seed=0)
-        if self.image_size is not None:
-            at_least(self, image_size=4)
+        at_least(self, width=1, stem_stride=1, seed=0, image_size=4)
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,7 @@ class DataConfig:
     """Keep only the first so many training images of each class; empty keeps all."""
 
     def __post_init__(self) -> None:
-        if self.images_per_class is not None:
-            at_least(self, images_per_class=1)
+        at_least(self, images_per_class=1)
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def at_least(config: Any, **bounds: float) -> None:
     """Refuse a field below its smallest sensible value."""
     for name, least in bounds.items():
         value = getattr(config, name)
-        if not value >= least:
+        if value is not None and not value >= least:
             raise UserError(f"{name} must be at least {least}, not {value}.")
 
 
@@ -150,7 +147,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in values:
         if name not in names:
-            raise unknown(f"field in {path}" if path else "field", name, names)
+            raise unknown(f"field in {path[:-1]}" if path else "field", name, names)
     return cls(**{name: _convert(hints[name], value, f"{path}{name}") for name, value in values.items()})
 
 
@@ -211,4 +208,6 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             kinds = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
             raise UserError(f"{path} must be {kinds[hint]}, not {value!r}.")
         return value
-    return dict(value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        raise UserError(f"{path} is a section with fields of its own, not the value {value!r}.")
+    return dict(value)

@@ -59,7 +59,7 @@ def factor(efm: Tensor) -> Tensor:
     """A thin A with A Aᵀ = E, (n, rank): EFM distances become plain distances between rows f A."""
     values, vectors = torch.linalg.eigh(efm)
     keep = values > values[-1] * RANK_TOLERANCE
-    return vectors[:, keep] * values[keep].sqrt()
+    return torch.mul(vectors[:, keep], values[keep].sqrt())
 
 
 def pseudo_norm(delta: Tensor, efm: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class Preprocessing:
     def measure(cls, images: ImageSet, augmentation: str) -> Preprocessing:
         """From the images of the first task."""
         total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
-        for pixels in images.batches(list(torch.arange(len(images)).split(1024))):
+        for pixels in images.batches(list(torch.arange(len(images)).split(128))):
             x = pixels.double().div_(255)
             total += x.sum((0, 2, 3))
             squares += x.square().sum((0, 2, 3))

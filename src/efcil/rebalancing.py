@@ -30,7 +30,7 @@ class Rebalancing:
     """Augmented views of the current images whose features are kept and used in turn."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, lr=0.0, batch_size=1, views=1)
+        at_least(self, epochs=0, lr=0.0, momentum=0.0, weight_decay=0.0, batch_size=1, views=1)
 
 
 def rebalancing_loss(features: Tensor, columns: Tensor, weight: Tensor) -> Tensor:

@@ -123,6 +123,7 @@ def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> di
         "seed": config.classifier.seed,
         "class_order": stream.splits,
         "first_step": stream.first_step,
+        "data_sources": stream.data.sources,
         "versions": {**versions, "python": platform.python_version()},
         "threads": torch.get_num_threads(),
     }

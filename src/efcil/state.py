@@ -25,7 +25,8 @@ VERSION = 1
 def write(path: Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON description; a reader sees the old file or the new one, never half of it."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
-    header = {"format": "efcil", "version": VERSION, "kind": kind, "checksum": checksum(plain), **meta}
+    header = {"format": "efcil", "version": VERSION, "kind": kind, **meta}
+    header["checksum"] = checksum(plain, header)
     # A single entry: the library does not keep the order of several, and equal states should be equal files.
     write_bytes(path, save(plain, {"efcil": json.dumps(header, sort_keys=True)}))
 
@@ -48,14 +49,14 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
-    if checksum(tensors) != header["checksum"]:
+    if header.pop("checksum", None) != checksum(tensors, header):
         raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
     return tensors, header
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint of names, types, shapes and every byte."""
-    digest = hashlib.sha256()
+def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
+    """A fingerprint of the description and of every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)

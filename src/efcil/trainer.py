@@ -35,9 +35,11 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
         train(ctx, method, training, groups, watcher, checkpoint)
     ctx.model.rotation_head = None
     ctx.model.eval()
+    check_weights(ctx)
     watcher.stage(ctx.task, "after the epochs")
     ctx.reseed("after")
     method.after_task(ctx)
+    check_weights(ctx)
 
 
 def train(
@@ -97,10 +99,20 @@ def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
     """Stop at the first loss that is not a number, before it reaches the weights."""
     if not all(math.isfinite(value) for value in losses.values()):
         terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
-        raise TrainingError(
-            f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms}); nothing of this task "
-            "was kept. Lower the learning rate (first.lr or incremental.lr) and try again."
-        )
+        raise diverged(f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms})")
+
+
+def check_weights(ctx: Context) -> None:
+    """The last step can spoil the weights without any loss showing it."""
+    for name, tensor in ctx.model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise diverged(f"The weights {name} stopped being numbers in task {ctx.task + 1}")
+
+
+def diverged(what: str) -> TrainingError:
+    return TrainingError(
+        f"{what}; nothing of this task was kept. Lower the learning rate (first.lr or incremental.lr) and try again."
+    )
 
 
 # Within a task: weights, optimiser and what the method accumulates. Random numbers need no saving (see rng.py).

@@ -1,4 +1,4 @@
-"""Published numbers of the paper: (A_step, A_inc) in percent after the last step, means over its seeds (Tables 2, 6-8)."""
+"""The paper's numbers after the last step: (A_step, A_inc) in percent, means over its seeds (Tables 2, 6-8)."""
 
 from __future__ import annotations
 

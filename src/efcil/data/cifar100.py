@@ -16,23 +16,22 @@ from efcil.errors import UserError
 
 RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, pixels channel by channel
 COUNTS = {"train": 50_000, "test": 10_000}
-REMEDY = "get the archive again with: efcil data get cifar100"
+FETCH = "efcil data get cifar100"
+REMEDY = f"delete cifar-100-binary and run: {FETCH}"
 
 Arrays = tuple[npt.NDArray[np.uint8], list[int]]  # (N, 3072) pixels and the fine labels
 
 
 def load(root: Path | None, size: int | None) -> DataSet:
     """Both splits of ``root/cifar-100-binary`` or ``root/cifar-100-python`` (or of ``root`` when it is that folder)."""
-    folder = (
-        found(root, "cifar-100-python", "meta") if root and not found(root, "cifar-100-binary", "train.bin") else None
-    )
-    if folder is not None:
-        names = cifar100_python.read_names(folder / "meta")
-        splits = {part: cifar100_python.read_split(folder / part) for part in COUNTS}
-    else:
-        folder = existing(root, "cifar-100-binary", "train.bin", f"check --data-root, or {REMEDY}")
+    folder = found(root, "cifar-100-python", "meta") if root else None
+    if root is None or folder is None or found(root, "cifar-100-binary", "train.bin"):
+        folder = existing(root, "cifar-100-binary", "train.bin", f"check --data-root, or run: {FETCH}")
         names = read_lines(folder / "fine_label_names.txt", REMEDY)
         splits = {part: _read_split(folder / f"{part}.bin", count) for part, count in COUNTS.items()}
+    else:
+        names = cifar100_python.read_names(folder / "meta")
+        splits = {part: cifar100_python.read_split(folder / part) for part in COUNTS}
     if len(names) != 100:
         raise UserError(f"{folder} names {len(names)} classes instead of 100; {REMEDY}.")
     images, labels = {}, {}

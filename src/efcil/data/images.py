@@ -143,6 +143,8 @@ def image_set(images: Any, size: int | None = None) -> ImageSet:
     """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64)."""
     if isinstance(images, ImageSet):
         return images
+    if isinstance(images, np.ndarray) and images.dtype.kind in "OU":  # an array of paths or of images, as tables have
+        images = images.tolist()
     if isinstance(images, np.ndarray | Tensor):
         return ImageSet(Pixels(_resized(_pixels(images), size)))
     if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
@@ -177,7 +179,12 @@ def image_bytes(size: int) -> int:
 def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
     """An array or tensor of images as uint8 (N, 3, H, W)."""
     channels_first = isinstance(images, Tensor)
-    pixels = images if isinstance(images, Tensor) else torch.from_numpy(np.ascontiguousarray(images))
+    if isinstance(images, np.ndarray):
+        if images.dtype.kind not in "uifb":
+            raise UserError(f"pixels must be uint8 from 0 to 255, not {images.dtype}.")
+        # A copy: the array may be read-only, and in the byte order of another machine.
+        images = torch.from_numpy(np.array(images, dtype=images.dtype.newbyteorder("=")))
+    pixels = images
     shape = tuple(pixels.shape)
     if pixels.ndim == 3:
         pixels = pixels[:, None]

@@ -12,12 +12,13 @@ from efcil.errors import UserError
 
 SIZE = 64
 CLASSES = 200
-REMEDY = "get the archive again with: efcil data get tiny-imagenet"
+FETCH = "efcil data get tiny-imagenet"
+REMEDY = f"delete tiny-imagenet-200 and run: {FETCH}"
 
 
 def load(root: Path | None, size: int | None) -> DataSet:
     """``root/tiny-imagenet-200`` as its archive unpacks; classes are called by their WordNet number, sorted."""
-    folder = existing(root, "tiny-imagenet-200", "wnids.txt", f"check --data-root, or {REMEDY}")
+    folder = existing(root, "tiny-imagenet-200", "wnids.txt", f"check --data-root, or run: {FETCH}")
     names = sorted(set(read_lines(folder / "wnids.txt", REMEDY)))
     if len(names) != CLASSES:
         raise UserError(f"{folder / 'wnids.txt'} names {len(names)} classes instead of {CLASSES}; {REMEDY}.")

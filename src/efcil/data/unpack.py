@@ -23,7 +23,15 @@ from typing import IO
 
 from efcil.errors import UserError
 
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError)
+DAMAGE = (  # all that reading an archive can raise, encrypted entries (RuntimeError) included
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,9 @@ def unpack(archive: Path, target: Path, max_bytes: int, max_files: int) -> None:
     except DAMAGE as error:
         raise UserError(f"{archive} is damaged ({error}); delete it and get it again.") from None
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{archive} cannot be unpacked to {target} ({reason}); make room and try again.") from None
+        raise UserError(
+            f"{archive} cannot be unpacked to {target} ({error.strerror}); make room, or move away what is there."
+        ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

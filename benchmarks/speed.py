@@ -1,0 +1,206 @@
+"""Speed and memory, as ratios against a plain implementation in the same run; one core.
+
+    OMP_NUM_THREADS=1 python benchmarks/speed.py            # everything, a few minutes
+    OMP_NUM_THREADS=1 python benchmarks/speed.py efm step   # only these
+
+Every line is printed as a row of a Markdown table; benchmarks/README.md holds one such table with its machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import MultivariateNormal
+from torch.nn import functional as F
+
+from efcil.backbones import ResNet18
+from efcil.data.augment import AUGMENTATIONS
+from efcil.drift import compensate
+from efcil.efm import efm_loss, empirical_feature_matrix
+from efcil.model import IncrementalModel
+from efcil.prototypes import GaussianPrototypes
+
+
+def seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """The shortest of a few runs after one to warm up; other programs can only make it longer."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def row(what: str, ours: float, plain: float | None = None, note: str = "") -> None:
+    ratio = "" if plain is None else f"{plain / ours:,.2f}×" if plain / ours < 10 else f"{plain / ours:,.0f}×"
+    other = "" if plain is None else f"{1000 * plain:,.1f} ms"
+    print(f"| {what} | {1000 * ours:,.1f} ms | {other} | {ratio} | {note} |", flush=True)
+
+
+def efm() -> None:
+    """Eqs. 6-8 for n = 512, m = 100 from 5,000 features, against the best vectorised per-sample form."""
+    features, weight = torch.randn(5000, 512).abs(), 0.05 * torch.randn(100, 512)
+
+    def per_sample() -> Tensor:
+        total = torch.zeros(512, 512)
+        for chunk in features.split(250):
+            p = torch.softmax(chunk @ weight.T, 1)
+            gradients = weight - (p @ weight)[:, None]  # (B, m, n), one row per class and sample
+            weighted = (gradients * p.sqrt()[:, :, None]).reshape(-1, 512)
+            total += weighted.T @ weighted
+        return total / len(features)
+
+    torch.testing.assert_close(empirical_feature_matrix(features, weight), per_sample(), rtol=1e-3, atol=1e-6)
+    ours = seconds(lambda: empirical_feature_matrix(features, weight), 20)
+    row("EFM, n=512, m=100, 5,000 samples", ours, seconds(per_sample, 1), "plain: vectorised per-sample form")
+    wide = 0.05 * torch.randn(1000, 512)
+    before = peak_megabytes()
+    taken = seconds(lambda: empirical_feature_matrix(features, wide), 3)
+    row("EFM, m=1,000", taken, note=f"{peak_megabytes() - before:.0f} MB extra memory")
+
+
+def drift() -> None:
+    """Eqs. 14-15 for 90 prototypes and 5,000 samples, against the quadratic form written out per class."""
+    old, prototypes = torch.randn(5000, 512).abs(), torch.randn(90, 512).abs()
+    new = old + 0.1 * torch.randn(5000, 512)
+    matrix = empirical_feature_matrix(old, 0.05 * torch.randn(100, 512))
+
+    def per_class() -> Tensor:
+        distances = []
+        for prototype in prototypes:
+            difference = old - prototype
+            distances.append(-(difference @ matrix * difference).sum(1))
+        closeness = torch.stack(distances)
+        closeness = (closeness - closeness.min()) / (closeness.max() - closeness.min())
+        weights = torch.exp(closeness / (2 * 0.2**2))
+        return prototypes + weights @ (new - old) / weights.sum(1, keepdim=True)
+
+    ours = compensate(prototypes, old, new, matrix, 0.2, "scaled")
+    torch.testing.assert_close(ours, per_class(), rtol=1e-3, atol=1e-4)
+    taken = seconds(lambda: compensate(prototypes, old, new, matrix, 0.2, "scaled"), 10)
+    row("drift update, 90 classes × 5,000 samples", taken, seconds(per_class, 1), "plain: one class at a time")
+
+
+def sampling() -> None:
+    """90 × 500 Gaussian vectors of 512 features, against a MultivariateNormal per class."""
+    covariance = torch.eye(512) + 0.1
+    factors = torch.linalg.cholesky(covariance).expand(90, -1, -1).contiguous()
+    prototypes = GaussianPrototypes(torch.zeros(90, 512), factors, torch.full((90,), 500))
+    rng = torch.Generator()
+
+    def per_class() -> None:
+        for _ in range(9):
+            MultivariateNormal(torch.zeros(512), covariance).sample(torch.Size([500]))
+
+    ours = seconds(lambda: prototypes.sample(500, rng), 5)
+    row("drawing 90 × 500 Gaussian vectors", ours, 10 * seconds(per_class, 1), "plain: MultivariateNormal per class")
+
+
+def step() -> None:
+    """One optimiser step on 64 images of 32×32, at the paper's width and at that of the CPU presets."""
+    step_at(64, 1, repeats=2)
+    step_at(16, 2, repeats=20)
+
+
+def step_at(width: int, stride: int, repeats: int) -> None:
+    """EFC++ against fine-tuning, the folded old network against a plain one, and the augmentation beside them."""
+    model = IncrementalModel(ResNet18(width, "small", stride)).to(memory_format=torch.channels_last)
+    model.grow(10)
+    model.freeze_batchnorm()
+    model.train()
+    old = copy.deepcopy(model).eval()
+    x = torch.randn(64, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(10, (64,))
+    matrix = torch.eye(8 * width)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+
+    def train_step(regularised: bool) -> None:
+        features = model.features(x)
+        loss = F.cross_entropy(model.logits(features), y)
+        if regularised:
+            loss = loss + efm_loss(features - forward(old, x), matrix, 10, 0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    network = f"width {width}, stem stride {stride}"
+    peak = convolution_peak(width)
+    flops = 3 * forward_flops(model.backbone, x[:1]) * 64  # backward costs twice the forward
+    plain = seconds(lambda: train_step(False), repeats)
+    reached = f"{100 * flops / plain / peak:.0f} % of the convolution peak ({peak / 1e9:.0f} GFLOPS)"
+    row(f"fine-tuning step, {network}", plain, note=f"{64 / plain:,.0f} images/s, {reached}")
+    ours = seconds(lambda: train_step(True), repeats)
+    row(f"EFC++ step, {network}", ours, note=f"{64 / ours:,.0f} images/s, {ours / plain:.2f} × the fine-tuning step")
+    slow = unfolded(old)
+    row(
+        f"forward of the old network, {network}",
+        seconds(lambda: forward(old, x), repeats),
+        seconds(lambda: forward(slow, x.contiguous()), repeats),
+        "plain: BatchNorm not folded, channels first",
+    )
+    for name in ("crop_flip", "cifar_reference"):
+        taken = seconds(lambda name=name: AUGMENTATIONS[name](IMAGES, torch.Generator()), 20)
+        row(f"augmentation {name}, 64 images", taken, note=f"{100 * taken / ours:.1f} % of an EFC++ step, {network}")
+
+
+@torch.no_grad()
+def forward(model: nn.Module, x: Tensor) -> Tensor:
+    return model.features(x) if isinstance(model, IncrementalModel) else model(x)
+
+
+def unfolded(model: IncrementalModel) -> nn.Module:
+    """The same network written with separate convolution and BatchNorm, channels first."""
+    plain = copy.deepcopy(model.backbone).to(memory_format=torch.contiguous_format)
+    for module in plain.modules():
+        if hasattr(module, "norm") and hasattr(module, "conv"):
+            module.forward = (lambda m: lambda x: m.norm(m.conv(x)))(module)
+    return plain
+
+
+def forward_flops(backbone: nn.Module, x: Tensor) -> float:
+    """Multiplications and additions of all convolutions for one image."""
+    total = 0.0
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal total
+        conv = module.conv
+        total += 2 * output.numel() * conv.weight[0].numel()
+
+    hooks = [m.register_forward_hook(count) for m in backbone.modules() if hasattr(m, "conv")]
+    forward(backbone, x)
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def convolution_peak(width: int) -> float:
+    """The most a 3×3 convolution of this network reaches here, in operations per second."""
+    best = 0.0
+    for channels, side in ((width, 32), (2 * width, 16), (4 * width, 8), (8 * width, 4)):
+        conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
+        x = torch.randn(64, channels, side, side).contiguous(memory_format=torch.channels_last)
+        taken = seconds(lambda conv=conv, x=x: forward(conv, x), 5)
+        best = max(best, 2 * 64 * channels * side * side * 9 * channels / taken)
+    return best
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+IMAGES = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8)
+PARTS = {part.__name__: part for part in (efm, drift, sampling, step)}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print("| what | ours | plain | ratio | note |\n|---|---:|---:|---:|---|")
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()

@@ -1,0 +1,73 @@
+"""What several test files share: tiny learnable images, tiny classifiers, and the command line as a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from efcil import IncrementalClassifier
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[Any]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Bit-equality is promised for a fixed number of threads; one is also the fastest for such small nets."""
+    torch.set_num_threads(1)
+
+
+def make_blobs(classes: Any, per_class: int = 6, size: int = 8, seed: int = 0) -> tuple[Images, Labels]:
+    """Noise around one colour per class, uint8 (N, size, size, 3); the same class always has the same colour."""
+    rng = np.random.default_rng(seed)
+    classes = np.asarray(classes)
+    colours = np.stack([np.random.default_rng(list(str(name).encode())).integers(40, 215, 3) for name in classes])
+    labels = np.repeat(np.arange(len(classes)), per_class)
+    pixels = colours[labels][:, None, None] + rng.normal(0, 20, (len(labels), size, size, 3))
+    return pixels.clip(0, 255).astype(np.uint8), classes[labels]
+
+
+def make_learner(method: str = "finetune", **changes: Any) -> IncrementalClassifier:
+    """A classifier that learns in a fraction of a second."""
+    settings: dict[str, Any] = {"width": 4, "stem_stride": 2, "epochs": 1, "augmentation": "none", "device": "cpu"}
+    return IncrementalClassifier(method, **{**settings, **changes})
+
+
+@pytest.fixture(scope="session")
+def blobs() -> Callable[..., tuple[Images, Labels]]:
+    return make_blobs
+
+
+@pytest.fixture(scope="session")
+def learner() -> Callable[..., IncrementalClassifier]:
+    return make_learner
+
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def cli() -> Cli:
+    """The command line as a user runs it, in a process of its own."""
+
+    def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(cli_command(*arguments), capture_output=True, text=True, env=cli_environment(), **options)
+
+    return call
+
+
+def cli_command(*arguments: Any) -> list[str]:
+    return [str(Path(sys.executable).with_name("efcil")), *map(str, arguments)]
+
+
+def cli_environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1"}

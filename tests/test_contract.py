@@ -1,0 +1,452 @@
+"""The promises that EVERY method keeps; a method that is added later is tested by being in METHODS.
+
+A case is a method, or a method with options that change what it needs. A promise that a case does not make is listed
+in EXEMPTIONS with the reason, and where it can be seen the test checks that the exemption is still needed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import tempfile
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Images, Labels, make_blobs, make_learner
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import efcil.classifier
+from efcil import IncrementalClassifier
+from efcil.data.images import ImageSet, Pixels
+from efcil.errors import UserError
+from efcil.methods import METHODS
+from efcil.methods.base import Context
+from efcil.progress import Silent, Step
+from efcil.trainer import learn_task
+
+ORACLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "efc++ oracle": ("efc++", {"drift": "oracle"}),
+    "efc oracle": ("efc", {"drift": "oracle"}),
+}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {**{name: (name, {}) for name in METHODS}, **ORACLES}
+
+EXEMPTIONS: dict[str, dict[str, str]] = {
+    "no old image": {
+        "joint": "the upper bound trains on all images, which it is given as past=",
+        "efc++ oracle": "measures the true means of old classes, for analysis only",
+        "efc oracle": "measures the true means of old classes, for analysis only",
+    },
+    "old heads stay while the backbone trains": {
+        "efc": "PR-ACE trains all heads together with the backbone (Eq. 17)",
+        "efc oracle": "as efc",
+        "joint": "cross-entropy over all classes",
+    },
+}
+
+# Everything a saved file holds besides the network: means and matrices, nothing that has a row per image.
+CONSOLIDATION = {"means", "covariance_factors", "counts", "efm"}
+STATE_FIELDS: dict[str, set[str]] = {
+    "efc++": CONSOLIDATION,
+    "efc": CONSOLIDATION,
+    "finetune": set(),
+    "freeze": {"means"},
+    "joint": set(),
+}
+HEADER_FIELDS = {
+    *("format", "version", "kind", "checksum"),
+    *("config", "custom_backbone", "classes", "tasks", "preprocessing", "frozen_batchnorm"),
+}
+
+Task = tuple[Images, Labels]
+TASKS: list[Task] = [make_blobs(["cat", "dog"]), make_blobs(["ant", "bee", "elk"], 5), make_blobs(["cow"], 4)]
+TEST_IMAGES = make_blobs(["cat", "dog", "ant", "bee", "elk", "cow"], 2, seed=1)[0]
+
+every_case = pytest.mark.parametrize("case", CASES)
+every_method = pytest.mark.parametrize("case", METHODS)
+
+
+def exempt(case: str, promise: str) -> bool:
+    return case in EXEMPTIONS[promise]
+
+
+def fresh(case: str, **changes: Any) -> IncrementalClassifier:
+    method, options = CASES[case]
+    return make_learner(method, **{"options": options, **changes})
+
+
+def teach(
+    classifier: IncrementalClassifier, task: Task, before: Sequence[Task] = (), **extra: Any
+) -> IncrementalClassifier:
+    """One partial_fit, with the images of earlier tasks for the cases that need them, and only for those."""
+    if classifier.needs_past and before:
+        extra["past"] = tuple(np.concatenate(part) for part in zip(*before, strict=True))
+    return classifier.partial_fit(*task, **extra)
+
+
+def teach_all(classifier: IncrementalClassifier, tasks: Sequence[Task]) -> IncrementalClassifier:
+    for index, task in enumerate(tasks):
+        teach(classifier, task, tasks[:index])
+    return classifier
+
+
+def saved(classifier: IncrementalClassifier, folder: Path) -> bytes:
+    """Everything the classifier is, as bytes: equal states are equal files."""
+    path = folder / "compare.efcil"
+    classifier.save(path)
+    return path.read_bytes()
+
+
+@cache
+def state_after(case: str, tasks: int, epochs: int = 1) -> bytes:
+    """The saved state of a classifier that learnt the first tasks without interruption."""
+    with tempfile.TemporaryDirectory() as folder:
+        return saved(teach_all(fresh(case, epochs=epochs), TASKS[:tasks]), Path(folder))
+
+
+def restored(state: bytes, folder: Path) -> IncrementalClassifier:
+    path = folder / "restored.efcil"
+    path.write_bytes(state)
+    return IncrementalClassifier.load(path)
+
+
+def contents(state: bytes, folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    path = folder / "contents.efcil"
+    path.write_bytes(state)
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        return {name: file.get_tensor(name).clone() for name in names}, json.loads(file.metadata()["efcil"])
+
+
+# No image of an earlier task
+
+
+class Eye(nn.Module):
+    """A backbone that notes the blue channel of everything it is shown; copies note it in the same place."""
+
+    feature_dim = 6
+    blue: list[Tensor] = []  # noqa: RUF012 (shared on purpose)
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(3 * 8 * 8, self.feature_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.blue.append(x[:, 2].detach().flatten().clone())
+        return torch.relu(self.linear(x.flatten(1)))
+
+
+def marked(classes: Sequence[str], low: int) -> Task:
+    """Images whose blue channel lies in [low, low + 60]."""
+    images, labels = make_blobs(classes)
+    images[..., 2] = low + images[..., 2].astype(int) * 60 // 255
+    return images, labels
+
+
+@every_case
+def test_no_image_of_an_earlier_task_reaches_a_method(case: str) -> None:
+    tasks = [marked(["cat", "dog"], 0), marked(["ant", "bee"], 100)]
+    first_blue = tasks[0][0][..., 2] / 255
+    classifier = fresh(case, backbone=Eye())
+    for index, (images, labels) in enumerate(tasks):
+        Eye.blue.clear()
+        classifier.partial_fit(images, labels, past=tasks[0] if index else None)  # past is offered to every method
+        seen = 255 * (torch.cat(Eye.blue) * first_blue.std() + first_blue.mean())
+        old_pixels = bool((seen < 80).any())
+        new_pixels = bool((seen > 80).any())
+        assert (old_pixels, new_pixels) == [(True, False), (exempt(case, "no old image"), True)][index]
+
+
+@every_case
+def test_images_are_let_go_of_after_learning(case: str) -> None:
+    classifier, references = fresh(case), []
+    for index, (images, labels) in enumerate(TASKS[:2]):
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+        references.append(weakref.ref(pixels))
+        teach(classifier, (ImageSet(Pixels(pixels)), labels), TASKS[:index])  # type: ignore[arg-type]
+        del pixels
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+@every_case
+def test_only_exempt_cases_ask_for_earlier_images(case: str) -> None:
+    classifier = fresh(case)
+    classifier.partial_fit(*TASKS[0])
+    assert classifier.needs_past == exempt(case, "no old image")
+    if classifier.needs_past:
+        with pytest.raises(UserError, match=r"not exemplar-free.*past="):
+            classifier.partial_fit(*TASKS[1])
+
+
+@every_method
+def test_only_what_is_not_an_image_is_saved(case: str, tmp_path: Path) -> None:
+    tensors, header = contents(state_after(case, 2), tmp_path)
+    assert case in STATE_FIELDS, f"say in STATE_FIELDS what {case} stores"
+    assert {name.removeprefix("method.") for name in tensors if name.startswith("method.")} == STATE_FIELDS[case]
+    network = {name for name in tensors if not name.startswith("method.")}
+    assert {name for name in network if not name.startswith("model.backbone.")} == {"model.heads.0", "model.heads.1"}
+    assert header.keys() == HEADER_FIELDS
+
+
+@every_case
+def test_the_saved_size_does_not_grow_with_the_number_of_images(case: str, tmp_path: Path) -> None:
+    sizes, shapes = [], []
+    for per_class in (5, 20):
+        tasks = [make_blobs(["cat", "dog"], per_class), make_blobs(["ant", "bee"], per_class)]
+        state = saved(teach_all(fresh(case), tasks), tmp_path)
+        sizes.append(len(state))
+        shapes.append({name: tensor.shape for name, tensor in contents(state, tmp_path)[0].items()})
+    assert shapes[0] == shapes[1]
+    assert abs(sizes[0] - sizes[1]) <= 64  # decimals of the pixel means in the header; one image has 192 bytes
+
+
+# Scores
+
+
+@every_case
+def test_scores_have_one_column_per_class_in_the_order_of_classes_(case: str) -> None:
+    classifier, expected = fresh(case), ["cat", "dog", "ant", "bee", "elk", "cow"]
+    for index, count in enumerate((2, 5, 6)):
+        teach(classifier, TASKS[index], TASKS[:index])
+        assert classifier.classes_.tolist() == expected[:count]
+        scores = classifier.decision_function(TEST_IMAGES)
+        assert scores.shape == (len(TEST_IMAGES), count)
+        assert np.isfinite(scores).all()
+        assert (classifier.predict(TEST_IMAGES) == classifier.classes_[scores.argmax(1)]).all()
+    assert classifier.tasks_ == [2, 3, 1]
+
+
+@every_case
+def test_the_first_task_is_learnt(case: str) -> None:
+    images, labels = make_blobs(["red", "green", "blue"], 8)
+    recipe = {"epochs": 6, "lr": 1e-2, "batch_size": 12, "rotation": False}
+    classifier = fresh(case, first=recipe).partial_fit(images, labels)
+    assert classifier.score(*make_blobs(["red", "green", "blue"], 8, seed=1)) > 0.9
+
+
+# Saving, stopping, going on
+
+
+@every_case
+def test_saved_and_loaded_predicts_and_learns_on_bit_equally(case: str, tmp_path: Path) -> None:
+    classifier = teach_all(fresh(case), TASKS[:2])
+    classifier.save(tmp_path / "a.efcil")
+    loaded = IncrementalClassifier.load(tmp_path / "a.efcil")
+    assert np.array_equal(classifier.decision_function(TEST_IMAGES), loaded.decision_function(TEST_IMAGES))
+    assert saved(loaded, tmp_path) == saved(classifier, tmp_path)
+    for one in (classifier, loaded):
+        teach(one, TASKS[2], TASKS[:2])
+    assert saved(loaded, tmp_path) == saved(classifier, tmp_path)
+    assert np.array_equal(classifier.predict_proba(TEST_IMAGES), loaded.predict_proba(TEST_IMAGES))
+
+
+class Stop(Silent):
+    """Raises in the given epoch of training, or, for a method that runs no epoch, after the epochs."""
+
+    def __init__(self, error: type[BaseException], epoch: int = 0) -> None:
+        self.error, self.when = error, epoch
+
+    def step(self, step: Step) -> None:
+        if step.epoch >= self.when:
+            raise self.error("stop")
+
+    def stage(self, task: int, name: str) -> None:
+        raise self.error("stop")
+
+
+class StopAfterEpochs(Stop):
+    """Raises once all epochs are done, before the method finishes the task."""
+
+    def step(self, step: Step) -> None: ...
+
+
+class Epochs(Silent):
+    """Notes the epochs that are run."""
+
+    def __init__(self) -> None:
+        self.run: list[int] = []
+
+    def epoch(self, step: Step) -> None:
+        self.run.append(step.epoch)
+
+
+@pytest.mark.parametrize("stop", [Stop(ZeroDivisionError), Stop(KeyboardInterrupt), StopAfterEpochs(KeyboardInterrupt)])
+@every_case
+def test_an_interrupted_task_changes_nothing(case: str, stop: Stop, tmp_path: Path) -> None:
+    classifier = restored(state_after(case, 1), tmp_path)
+    classifier.watcher = stop
+    with pytest.raises(stop.error):
+        teach(classifier, TASKS[1], TASKS[:1])
+    assert saved(classifier, tmp_path) == state_after(case, 1)
+    classifier.watcher = Silent()
+    teach(classifier, TASKS[1], TASKS[:1])
+    assert saved(classifier, tmp_path) == state_after(case, 2)
+
+
+@every_case
+def test_an_interrupted_first_task_changes_nothing(case: str, tmp_path: Path) -> None:
+    classifier = fresh(case, watcher=Stop(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        classifier.partial_fit(*TASKS[0])
+    assert len(classifier.classes_) == 0 and classifier.tasks_ == []
+    with pytest.raises(UserError, match="not learnt anything"):
+        classifier.predict(TEST_IMAGES)
+    classifier.watcher = Silent()
+    assert saved(classifier.partial_fit(*TASKS[0]), tmp_path) == state_after(case, 1)
+
+
+@pytest.mark.parametrize("task", [0, 1], ids=["first task", "second task"])
+@every_case
+def test_a_task_resumed_from_its_checkpoint_ends_bit_equal(case: str, task: int, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.efcil"
+
+    def start() -> IncrementalClassifier:
+        return restored(state_after(case, task, epochs=3), tmp_path) if task else fresh(case, epochs=3)
+
+    stopped = start()
+    stopped.watcher = Stop(KeyboardInterrupt, epoch=2)
+    with pytest.raises(KeyboardInterrupt):
+        teach(stopped, TASKS[task], TASKS[:task], checkpoint=checkpoint)
+    resumed, watcher = start(), Epochs()
+    resumed.watcher = watcher
+    had_epochs = checkpoint.exists()
+    teach(resumed, TASKS[task], TASKS[:task], checkpoint=checkpoint)
+    assert watcher.run == ([2] if had_epochs else [])  # finished epochs are not run again
+    assert saved(resumed, tmp_path) == state_after(case, task + 1, epochs=3)
+
+
+def test_a_task_trained_with_sgd_resumes_bit_equally_too(tmp_path: Path) -> None:
+    recipe = {"epochs": 3, "optimizer": "sgd", "lr": 1e-2, "milestones": [0.5]}
+    checkpoint = tmp_path / "checkpoint.efcil"
+    stopped = fresh("finetune", first=recipe, watcher=Stop(KeyboardInterrupt, epoch=2))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.partial_fit(*TASKS[0], checkpoint=checkpoint)
+    resumed = fresh("finetune", first=recipe).partial_fit(*TASKS[0], checkpoint=checkpoint)
+    unbroken = fresh("finetune", first=recipe).partial_fit(*TASKS[0])
+    assert saved(resumed, tmp_path) == saved(unbroken, tmp_path)
+
+
+@every_case
+def test_same_seed_same_result_other_seed_other_result(case: str, tmp_path: Path) -> None:
+    augmented = {"augmentation": "crop_flip"}  # brings the random numbers of augmentation in as well
+    states = [saved(teach_all(fresh(case, seed=seed, **augmented), TASKS[:2]), tmp_path) for seed in (1, 1, 2)]
+    assert states[0] == states[1]
+    one, other = (restored(state, tmp_path).decision_function(TEST_IMAGES) for state in states[1:])
+    assert not np.allclose(one, other)
+
+
+@every_case
+def test_learning_does_not_depend_on_random_numbers_drawn_elsewhere(case: str, tmp_path: Path) -> None:
+    torch.manual_seed(12345)
+    torch.rand(100)
+    assert saved(teach_all(fresh(case), TASKS[:2]), tmp_path) == state_after(case, 2)
+
+
+# Awkward tasks
+
+
+def of_sizes(**sizes: int) -> Task:
+    """So many images of each class."""
+    parts = [make_blobs([name], size) for name, size in sizes.items()]
+    return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
+
+
+def greyscale(task: Task) -> Task:
+    return task[0][..., 0], task[1]
+
+
+def with_alpha(task: Task) -> Task:
+    return np.concatenate([task[0], np.full_like(task[0][..., :1], 7)], axis=-1), task[1]
+
+
+AWKWARD: dict[str, list[Task]] = {
+    "a class of one image": [of_sizes(cat=6, dog=1), of_sizes(ant=1, bee=6)],
+    "every class of one image": [of_sizes(cat=1, dog=1), of_sizes(ant=1, bee=1)],
+    "one class": [of_sizes(cat=6), of_sizes(ant=6)],
+    "a single image": [of_sizes(cat=1), of_sizes(ant=1)],
+    "one image more than a batch": [of_sizes(cat=4, dog=5), of_sizes(ant=4, bee=5)],
+    "very unequal classes": [of_sizes(cat=1, dog=30, cow=3), of_sizes(ant=30, bee=1)],
+    "greyscale": [greyscale(of_sizes(cat=4, dog=4)), greyscale(of_sizes(ant=4))],
+    "RGBA": [with_alpha(of_sizes(cat=4, dog=4)), with_alpha(of_sizes(ant=4))],
+    "images of one colour": [(np.full((4, 8, 8, 3), 9, np.uint8), np.array(["cat", "dog"] * 2)), of_sizes(ant=4)],
+}
+
+
+WITH_ROTATION = ("a class of one image", "one class")
+
+
+@pytest.mark.parametrize(
+    ("awkward", "rotation"), [(name, False) for name in AWKWARD] + [(name, True) for name in WITH_ROTATION]
+)
+@every_method
+def test_awkward_tasks_work(case: str, awkward: str, rotation: bool) -> None:
+    tasks = AWKWARD[awkward]
+    recipe = {"batch_size": 8, "epochs": 1}
+    classifier = teach_all(fresh(case, first={**recipe, "rotation": rotation}, incremental=recipe), tasks)
+    probabilities = classifier.predict_proba(tasks[1][0])
+    assert probabilities.shape == (len(tasks[1][0]), len(classifier.classes_))
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [["cat", "dog"], ["cow", "dog"]], ids=["all again", "one again"])
+@every_case
+def test_a_class_seen_before_is_refused_and_nothing_is_damaged(case: str, classes: list[str], tmp_path: Path) -> None:
+    classifier = restored(state_after(case, 2), tmp_path)
+    with pytest.raises(UserError, match=r"already learnt: .*dog.*new classes only"):
+        teach(classifier, make_blobs(classes, 3), TASKS[:2])
+    assert saved(classifier, tmp_path) == state_after(case, 2)
+
+
+# What must not move
+
+
+@every_case
+def test_old_heads_stay_bit_identical_while_the_backbone_trains(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts: list[Context] = []
+    unchanged: list[bool] = []
+
+    class LookAtHeads(Silent):
+        def stage(self, task: int, name: str) -> None:
+            ctx = contexts[-1]
+            if ctx.old is not None:
+                unchanged.append(torch.equal(ctx.model.heads[0], ctx.old.heads[0]))
+
+    def noting(ctx: Context, *rest: Any) -> None:
+        contexts.append(ctx)
+        learn_task(ctx, *rest)
+
+    monkeypatch.setattr(efcil.classifier, "learn_task", noting)
+    teach_all(fresh(case, watcher=LookAtHeads()), TASKS[:2])
+    assert unchanged == [not exempt(case, "old heads stay while the backbone trains")]
+
+
+@every_case
+def test_batchnorm_stays_as_the_first_task_left_it(case: str, tmp_path: Path) -> None:
+    before, after = (contents(state_after(case, tasks), tmp_path)[0] for tasks in (1, 2))
+    same = [torch.equal(before[name], after[name]) for name in before if ".norm." in name]
+    assert len(same) > 50  # weight, bias, mean, variance and count of every layer
+    assert all(same) == METHODS[CASES[case][0]].freezes_batchnorm
+
+
+@every_case
+def test_the_old_network_is_left_alone_while_the_new_one_trains(case: str) -> None:
+    classifier = fresh(case)
+    classifier.partial_fit(*TASKS[0])
+    before = classifier.decision_function(TEST_IMAGES)
+
+    class PredictMeanwhile(Silent):
+        def epoch(self, step: Step) -> None:
+            assert np.array_equal(classifier.decision_function(TEST_IMAGES), before)
+
+    classifier.watcher = PredictMeanwhile()
+    teach(classifier, TASKS[1], TASKS[:1])
+    assert classifier.decision_function(TEST_IMAGES).shape[1] == 5

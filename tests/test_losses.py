@@ -1,0 +1,185 @@
+"""The training losses of EFC++ (Eq. 12) and EFC (Eqs. 16-17) against literal versions, in float64."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from efcil.methods.base import Batch, newest_cross_entropy
+from efcil.methods.efc import EFC, class_uniform_mix, pr_ace_loss
+from efcil.methods.efc_plus_plus import EFCPlusPlus
+from efcil.model import IncrementalModel
+from efcil.prototypes import gaussian_prototypes
+
+KNOWN, NEW, DIM = 3, 2, 4
+quick = settings(deadline=None, max_examples=30)
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Flat(nn.Module):
+    """A backbone as small as can be: one linear layer on the pixels."""
+
+    feature_dim = DIM
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.flatten(1))
+
+
+def model_of(*heads: int, seed: int) -> IncrementalModel:
+    rng = torch.Generator().manual_seed(seed)
+    model = IncrementalModel(Flat())
+    for classes in heads:
+        model.grow(classes, rng)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng))
+    return model.double()
+
+
+def batch_of(seed: int, size: int = 6) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, 3, 2, 2, generator=rng, dtype=torch.float64)
+    return Batch(x, KNOWN + torch.randint(NEW, (size,), generator=rng))
+
+
+def context() -> SimpleNamespace:
+    """What the losses look at, in the second task."""
+    return SimpleNamespace(
+        model=model_of(KNOWN, NEW, seed=1),
+        old=model_of(KNOWN, seed=2),
+        known=KNOWN,
+        classes=NEW,
+        rng=torch.Generator().manual_seed(0),
+        draw=lambda count: batch_of(seed=9, size=count),
+    )
+
+
+def cross_entropy(features: Tensor, columns: Tensor, weight: Tensor, lowest: int = 0) -> Tensor:
+    """Mean of −log of the softmax among the classes from ``lowest`` on, one sample at a time."""
+    losses = []
+    for f, y in zip(features, columns.tolist(), strict=True):
+        exponentials = [torch.exp(weight[c] @ f) for c in range(lowest, len(weight))]
+        losses.append(-torch.log(exponentials[y - lowest] / sum(exponentials)))
+    return sum(losses) / len(losses)
+
+
+def regulariser(ctx: SimpleNamespace, batch: Batch, efm: Tensor, lambda_efm: float, eta: float) -> Tensor:
+    """Eq. 10 for the drift between the two networks, one sample at a time."""
+    drifts = [ctx.model.features(x[None])[0] - ctx.old.features(x[None])[0] for x in batch.x]
+    damped = lambda_efm * efm + eta * torch.eye(DIM, dtype=torch.float64)
+    return sum(d @ damped @ d for d in drifts) / len(drifts)
+
+
+def remember(method: EFC | EFCPlusPlus) -> None:
+    """Give the method an EFM and prototypes of the old classes."""
+    rng = torch.Generator().manual_seed(7)
+    root = torch.randn(DIM, 2, generator=rng, dtype=torch.float64)
+    features = torch.randn(8 * KNOWN, DIM, generator=rng, dtype=torch.float64)
+    method.memory.efm = root @ root.T
+    method.memory.prototypes = gaussian_prototypes(features, torch.arange(KNOWN).repeat(8))
+
+
+def test_newest_cross_entropy_is_restricted_to_the_new_classes() -> None:
+    """Eq. 12, right term."""
+    ctx, batch = context(), batch_of(seed=3)
+    features = ctx.model.features(batch.x)
+    expected = cross_entropy(features, batch.y, ctx.model.weight, lowest=KNOWN)
+    torch.testing.assert_close(newest_cross_entropy(ctx, features, batch.y), expected, rtol=0, atol=1e-10)
+
+
+def test_efc_plus_plus_trains_with_efm_and_newest_cross_entropy() -> None:
+    """Eq. 12."""
+    ctx, batch, method = context(), batch_of(seed=3), EFCPlusPlus(EFCPlusPlus.Options(lambda_efm=7.0, eta=0.3))
+    remember(method)
+    ce = cross_entropy(ctx.model.features(batch.x), batch.y, ctx.model.weight, lowest=KNOWN)
+    expected = regulariser(ctx, batch, method.memory.efm, 7.0, 0.3) + ce
+    actual = sum(method.loss(ctx, batch).values())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_training_loss_reaches_neither_old_heads_nor_the_old_network() -> None:
+    """Eq. 12 trains the backbone and W_{t−1:t} only."""
+    ctx, method = context(), EFCPlusPlus(EFCPlusPlus.Options())
+    remember(method)
+    sum(method.loss(ctx, batch_of(seed=3)).values()).backward()
+    assert ctx.model.heads[0].grad is None
+    assert ctx.model.heads[1].grad is not None
+    assert ctx.model.backbone.layer.weight.grad is not None
+    assert all(parameter.grad is None for parameter in ctx.old.parameters())
+
+
+@quick
+@given(seed=seeds, known=st.integers(1, 4), new=st.integers(1, 3))
+def test_pr_ace_is_the_sum_of_a_restricted_and_a_full_cross_entropy(seed: int, known: int, new: int) -> None:
+    """Eq. 17."""
+    rng = torch.Generator().manual_seed(seed)
+    weight = torch.randn(known + new, DIM, generator=rng, dtype=torch.float64)
+    features, mixed = torch.randn(2, 5, DIM, generator=rng, dtype=torch.float64)
+    columns = known + torch.randint(new, (5,), generator=rng)
+    mixed_columns = torch.randint(known + new, (5,), generator=rng)
+    expected = cross_entropy(features, columns, weight, lowest=known) + cross_entropy(mixed, mixed_columns, weight)
+    actual = sum(pr_ace_loss(features, columns, mixed, mixed_columns, weight, known).values())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_efc_trains_with_efm_and_pr_ace() -> None:
+    """Eqs. 16-17, with the same prototypes and second batch drawn again."""
+    ctx, batch, method = context(), batch_of(seed=3), EFC(EFC.Options(lambda_efm=7.0, eta=0.3, prototype_batch=10))
+    remember(method)
+    actual = sum(method.loss(ctx, batch).values())
+    rng = torch.Generator().manual_seed(0)
+    old_columns, new_count = class_uniform_mix(KNOWN, NEW, 10, rng)
+    prototypes = method.memory.prototypes.sample_classes(old_columns, rng)
+    second = ctx.draw(new_count)
+    mixed = torch.cat([prototypes, ctx.model.features(second.x)])
+    ce = cross_entropy(ctx.model.features(batch.x), batch.y, ctx.model.weight, lowest=KNOWN)
+    rehearsal = cross_entropy(mixed, torch.cat([old_columns, second.y]), ctx.model.weight)
+    expected = regulariser(ctx, batch, method.memory.efm, 7.0, 0.3) + ce + rehearsal
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+    trained = list(ctx.model.parameters())
+    gradients = zip(torch.autograd.grad(actual, trained), torch.autograd.grad(expected, trained), strict=True)
+    for actual_gradient, expected_gradient in gradients:
+        torch.testing.assert_close(actual_gradient, expected_gradient, rtol=0, atol=1e-9)
+
+
+def test_pr_ace_trains_old_heads_too() -> None:
+    """Eq. 17, right term, over W_t."""
+    ctx, method = context(), EFC(EFC.Options())
+    remember(method)
+    sum(method.loss(ctx, batch_of(seed=3)).values()).backward()
+    assert all(head.grad is not None and head.grad.abs().sum() > 0 for head in ctx.model.heads)
+
+
+@quick
+@given(seed=seeds, known=st.integers(1, 30), new=st.integers(1, 30), size=st.integers(1, 64))
+def test_mix_of_prototypes_and_images_has_the_asked_size(seed: int, known: int, new: int, size: int) -> None:
+    old_columns, new_count = class_uniform_mix(known, new, size, torch.Generator().manual_seed(seed))
+    assert len(old_columns) + new_count == size
+    assert ((old_columns >= 0) & (old_columns < known)).all()
+    times = torch.bincount(old_columns, minlength=known)
+    assert times.max() - times.min() <= 1
+
+
+@pytest.mark.parametrize(("known", "new", "size"), [(6, 2, 64), (90, 10, 64), (10, 10, 7)])
+def test_mix_draws_all_classes_equally_often(known: int, new: int, size: int) -> None:
+    """Eq. 17, right term: uniform over old and new classes, so k of m classes give k/m of the batch."""
+    rng = torch.Generator().manual_seed(0)
+    rounds = 2000
+    times, images = torch.zeros(known), 0
+    for _ in range(rounds):
+        old_columns, new_count = class_uniform_mix(known, new, size, rng)
+        times += torch.bincount(old_columns, minlength=known)
+        images += new_count
+    expected = rounds * size / (known + new)
+    assert (times - expected).abs().max() <= 5 * math.sqrt(expected)
+    assert abs(images - new * expected) <= 5 * math.sqrt(new * expected)
