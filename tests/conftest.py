@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from torch import Tensor, nn
 
 from efcil import IncrementalClassifier
 
@@ -42,27 +42,26 @@ def make_learner(method: str = "finetune", **changes: Any) -> IncrementalClassif
     return IncrementalClassifier(method, **{**settings, **changes})
 
 
-@pytest.fixture(scope="session")
-def blobs() -> Callable[..., tuple[Images, Labels]]:
-    return make_blobs
+class TinyNet(nn.Module):
+    """A backbone of one's own: the mean colour and the contrast of an image, mixed; any image size."""
+
+    feature_dim = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, self.feature_dim)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.linspace(-1, 1, 36).sin().view(6, 6))
+            self.linear.bias.fill_(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        statistics = torch.cat([x.mean((2, 3)), x.std((2, 3))], dim=1)
+        return torch.relu(self.linear(statistics))
 
 
-@pytest.fixture(scope="session")
-def learner() -> Callable[..., IncrementalClassifier]:
-    return make_learner
-
-
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def cli() -> Cli:
+def run_cli(*arguments: Any) -> subprocess.CompletedProcess[str]:
     """The command line as a user runs it, in a process of its own."""
-
-    def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(cli_command(*arguments), capture_output=True, text=True, env=cli_environment(), **options)
-
-    return call
+    return subprocess.run(cli_command(*arguments), capture_output=True, text=True, env=cli_environment(), check=False)
 
 
 def cli_command(*arguments: Any) -> list[str]:

@@ -151,6 +151,15 @@ def test_cifar_reference_shows_the_zero_padding_only_sometimes() -> None:
     assert (out[:, :, 14:18, 14:18] == 255).flatten(1).all(1).double().mean() > 0.9
 
 
+@pytest.mark.parametrize("name", ["crop", "cifar_reference"])
+def test_zero_padding_shows_equally_often_on_all_sides(name: str) -> None:
+    out = AUGMENTATIONS[name](torch.full((2000, 3, 32, 32), 255, dtype=torch.uint8), generator())[:, 0]
+    sides = torch.stack([out[:, 0].amax(1), out[:, -1].amax(1), out[:, :, 0].amax(1), out[:, :, -1].amax(1)])
+    often = (sides == 0).double().mean(1)
+    assert often.min() > 0.1
+    assert often.max() - often.min() < 0.07
+
+
 @pytest.mark.parametrize(("size", "name"), [(8, "crop_flip"), (64, "crop_flip"), (65, "resized_crop_flip")])
 def test_auto_chooses_by_the_image_size(size: int, name: str) -> None:
     assert chosen("auto", size) == name

@@ -27,9 +27,10 @@ class ConvNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         norm = self.norm
         x = x[:, :, :: self.skip, :: self.skip]
-        single = x.shape[0] * x.shape[2] * x.shape[3] == 1  # one value per channel has no variance
-        if norm.training and not single:
-            return norm(self.conv(x))  # type: ignore[no-any-return]
+        if norm.training:
+            y = self.conv(x)
+            if y.numel() > y.shape[1]:  # a single value per channel has no variance
+                return norm(y)  # type: ignore[no-any-return]
         assert norm.running_mean is not None and norm.running_var is not None
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         shift = norm.bias - norm.running_mean * scale

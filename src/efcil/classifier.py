@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -122,6 +124,7 @@ class IncrementalClassifier:
             preprocessing=preprocessing,
             augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
             device=device,
+            identity=self._identity(names, labelled),
             past=self._past(past, labelled.size, device),
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
@@ -250,6 +253,12 @@ class IncrementalClassifier:
             raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
         return new
 
+    def _identity(self, names: npt.NDArray[Any], images: ImageSet) -> str:
+        """What must be the same for a checkpoint to be continued: settings, classes, labels and the first images."""
+        digest = hashlib.sha256(json.dumps([to_dict(self.config), self.classes_.tolist(), names.tolist()]).encode())
+        digest.update(images.batch(torch.arange(min(16, len(images)))).numpy().tobytes())
+        return digest.hexdigest()
+
     def _past(self, past: tuple[Any, Labels] | None, size: int, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""
         if not self._method.needs_past:
@@ -308,7 +317,10 @@ def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
 
 def _label_array(labels: Labels) -> npt.NDArray[Any]:
     """Labels as a flat array of whole numbers or words."""
-    listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else list(labels)
+    listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise UserError(f"labels must be a list with one label per image, not {listed!r:.40}.")
+    listed = list(listed)
     kinds = {type(label) for label in listed}
     if all(issubclass(kind, bool | int | np.integer | np.bool_) for kind in kinds):
         return np.array(listed, dtype=np.int64)

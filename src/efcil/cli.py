@@ -24,44 +24,56 @@ def run(args: argparse.Namespace) -> None:
     """Learn and evaluate one stream of tasks; everything about it goes to one folder."""
     from rich.console import Console
 
-    from efcil.console import RunDisplay, print_results
+    from efcil.console import print_results
+
+    console = Console(stderr=args.json)
+    metrics, folder = _run(
+        console, **{name: value for name, value in vars(args).items() if name not in ("command", "json")}
+    )
+    print_results(console, metrics, folder)
+    if args.json:
+        print(json.dumps({"folder": str(folder), **metrics}))
+
+
+def _run(
+    console: Any,
+    preset: str,
+    method: str,
+    out: Path,
+    seed: int = 0,
+    set: Sequence[str] = (),
+    data_root: Path | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+) -> tuple[dict[str, Any], Path]:
+    """One run with its display; returns its metrics and its folder."""
+    from efcil.console import RunDisplay
     from efcil.runs import run as run_stream
     from efcil.runs import run_name
     from efcil.scenarios import resolve
 
-    console = Console(stderr=args.json)
-    config = resolve(args.preset, args.method, args.seed, args.set)
-    folder = args.out / run_name(args.preset, config, args.set)
-    with RunDisplay(console, folder, args.method, args.tensorboard) as display:
-        metrics = run_stream(config, args.preset, folder, display, args.data_root, args.resume)
-    print_results(console, metrics, folder)
-    if args.json:
-        print(json.dumps({"folder": str(folder), **metrics}))
+    config = resolve(preset, method, seed, set)
+    folder = out / run_name(preset, config, set)
+    with RunDisplay(console, folder, method, tensorboard) as display:
+        return run_stream(config, preset, folder, display, data_root, resume), folder
 
 
 def demo(args: argparse.Namespace) -> None:
     """Learn the scikit-learn digits two classes at a time, with EFC++ and with plain fine-tuning beside it."""
     from rich.console import Console
 
-    from efcil.console import RunDisplay, print_results
-    from efcil.runs import run as run_stream
-    from efcil.runs import run_name
-    from efcil.scenarios import resolve
+    from efcil.console import print_results
 
     console = Console()
     console.print("Ten handwritten digits arrive two at a time; images of earlier digits are never seen again.\n")
-    results: dict[str, tuple[dict[str, Any], Path]] = {}
-    for method in ("efc++", "finetune"):
-        config = resolve("digits-cold5", method, 0)
-        folder = args.out / run_name("digits-cold5", config)
-        with RunDisplay(console, folder, method) as display:
-            results[method] = run_stream(config, "digits-cold5", folder, display, resume=True), folder
+    ours, folder = _run(console, "digits-cold5", "efc++", args.out, resume=True)
+    plain, plain_folder = _run(console, "digits-cold5", "finetune", args.out, resume=True)
     console.print()
-    print_results(console, *results["efc++"])
-    ours, plain = (results[method][0]["per_step_accuracy"] for method in ("efc++", "finetune"))
+    print_results(console, ours, folder)
+    a, b = ours["per_step_accuracy"], plain["per_step_accuracy"]
     console.print(
-        f"\nAfter the last step EFC++ recognises [bold]{ours:.1f} %[/] of all ten digits, plain fine-tuning "
-        f"{plain:.1f} % (files in {results['finetune'][1]}): {ours - plain:+.1f} points.",
+        f"\nAfter the last step EFC++ recognises [bold]{a:.1f} %[/] of all ten digits, plain fine-tuning {b:.1f} %: "
+        f"[bold]{a - b:+.1f} points[/] (its files are in {plain_folder}).",
         highlight=False,
     )
 
@@ -167,7 +179,7 @@ def presets(args: argparse.Namespace) -> None:
     """List the presets: data set, stream and machine size."""
     from efcil.scenarios import preset_names, read_preset
 
-    rows = [{"name": name, "description": read_preset(name).get("description", "")} for name in preset_names()]
+    rows = [{"name": name, "description": read_preset(name)["description"]} for name in preset_names()]
     _print_rows(rows, args.json)
 
 

@@ -7,6 +7,7 @@ preset's section for that method, and ``--set field=value``.
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -137,12 +138,14 @@ def at_least(config: Any, **bounds: float) -> None:
     """Refuse a field below its smallest sensible value."""
     for name, least in bounds.items():
         value = getattr(config, name)
-        if value is not None and not value >= least:
+        if value is not None and not (math.isfinite(value) and value >= least):
             raise UserError(f"{name} must be at least {least}, not {value}.")
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     """Build a config from a dictionary, checking every name and type."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{path[:-1] or 'a config'} is a section with fields of its own, not the value {values!r}.")
     hints = typing.get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in values:
@@ -181,9 +184,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if isinstance(value, hint):
             return value
-        if isinstance(value, Mapping):
-            return from_dict(hint, value, f"{path}.")
-        raise UserError(f"{path} is a section with fields of its own, not the value {value!r}.")
+        return from_dict(hint, value, f"{path}.")
     if origin is Literal:
         if value not in arguments:
             raise unknown(f"value for {path}", value, [str(choice) for choice in arguments])

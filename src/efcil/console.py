@@ -32,16 +32,15 @@ class RunDisplay:
             console=console,
             transient=True,
         )
-        self.log: TextIO | None = None
-        self.events = _event_writer(folder / "tensorboard") if tensorboard else None
+        self.log: TextIO | None = None  # opened once the run has begun: bad input leaves no folder behind
+        self.tensorboard = tensorboard
+        self.events: Any = None
         self.work: list[int] = []
         self.done = 0  # images of finished tasks
         self.in_task = 0  # images of this one
         self.begun = (0.0, 0)  # when this process began to train, and how much was done before
 
     def __enter__(self) -> RunDisplay:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.log = (self.folder / "log.txt").open("a")
         self.bar.start()
         self.row = self.bar.add_task(self.title, total=None, rate="", left="", losses="")
         return self
@@ -50,14 +49,16 @@ class RunDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bar.stop()
-        assert self.log is not None
-        if error is not None:
-            self._write(f"stopped: {kind.__name__ if kind else ''} {error}")
-        self.log.close()
+        if self.log is not None:
+            if kind is not None:
+                self._write(f"stopped: {kind.__name__} {error}")
+            self.log.close()
         if self.events is not None:
             self.events.close()
 
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
+        self.log = (self.folder / "log.txt").open("a")
+        self.events = _event_writer(self.folder / "tensorboard") if self.tensorboard else None
         self.work = work
         self.classes, self.first_step = metrics["classes_per_task"], metrics["first_step"]
         self.done = sum(work[: len(metrics["steps"])])

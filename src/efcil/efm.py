@@ -23,9 +23,10 @@ def softmax_covariance_sum(features: Tensor, weight: Tensor) -> Tensor:
     classes = weight.shape[0]
     total = torch.zeros(classes, classes, dtype=torch.float64, device=features.device)
     for chunk in features.split(CHUNK):
-        p = torch.softmax(chunk @ weight.T, dim=1)  # (N, m)
-        total -= (p.T @ p).double()
-        total.diagonal().add_(p.sum(0, dtype=torch.float64))
+        # In float64, because diag(p) − p pᵀ cancels where the classifier is sure of itself.
+        p = torch.softmax(chunk @ weight.T, dim=1, dtype=torch.float64)  # (N, m)
+        total -= p.T @ p
+        total.diagonal().add_(p.sum(0))
     return total
 
 

@@ -57,12 +57,15 @@ def average_forgetting(a: npt.NDArray[np.float64]) -> float:
 
 
 def _checked(matrix: Any, classes_per_task: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    a = np.asarray(matrix, dtype=np.float64)
-    classes = np.asarray(classes_per_task, dtype=np.float64)
+    try:
+        a = np.asarray(matrix, dtype=np.float64)
+        classes = np.asarray(classes_per_task, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError("the accuracy matrix must be square and, like classes_per_task, hold numbers only.") from None
     if a.ndim != 2 or a.shape[0] != a.shape[1] or len(a) == 0:
         raise UserError(f"the accuracy matrix must be square with a row per step, not of shape {a.shape}.")
-    if classes.shape != (len(a),) or (classes <= 0).any():
-        raise UserError(f"classes_per_task must hold {len(a)} positive numbers, not {list(classes_per_task)}.")
+    if classes.shape != (len(a),) or not ((classes > 0) & (classes < np.inf)).all():
+        raise UserError(f"classes_per_task must hold {len(a)} positive numbers, not {classes_per_task}.")
     if not np.isfinite(np.tril(a, 0)[np.tril_indices(len(a))]).all():
         raise UserError("the accuracy matrix has missing numbers on or below its diagonal.")
     return a, classes

@@ -11,6 +11,7 @@ checkpoint.efcil the last finished epoch of the step being learnt, while there i
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import platform
@@ -32,6 +33,8 @@ from efcil.progress import Watcher
 from efcil.scenarios import flat
 from efcil.state import write_text
 
+LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
+
 
 class RunWatcher(Watcher, Protocol):
     """Watches a whole run."""
@@ -46,7 +49,10 @@ class RunWatcher(Watcher, Protocol):
 def run_name(preset: str, config: RunConfig, changes: Sequence[str] = ()) -> str:
     """A readable folder name that says what was run."""
     parts = [Path(preset).stem, config.classifier.method, f"seed{config.classifier.seed}", *changes]
-    return "_".join(part.replace("/", "-").replace(" ", "") for part in parts)
+    name = "_".join(part.replace("/", "-").replace(" ", "") for part in parts)
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name
 
 
 def run(
@@ -72,6 +78,7 @@ def run(
         IncrementalClassifier.load(state) if state.exists() else IncrementalClassifier.from_config(config.classifier)
     )
     classifier.watcher = watcher
+    check_in_step(folder, len(classifier.tasks_), len(metrics["steps"]))
     for index in range(len(metrics["accuracy_matrix"]), len(stream)):
         started = time.monotonic()
         if len(classifier.tasks_) == index:  # otherwise it was learnt and saved, but cut off before it was evaluated
@@ -96,6 +103,10 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
     """What an earlier run left in the folder; refuses to mix two runs or to write over a finished one."""
     path = folder / "metrics.json"
     if not path.exists():
+        if (folder / "state.efcil").exists():
+            raise UserError(
+                f"{folder} holds a classifier but no metrics.json; remove the folder or choose another --out."
+            )
         return {}
     metrics: dict[str, Any] = json.loads(path.read_text())
     if not resume:
@@ -150,6 +161,14 @@ def check_same_stream(folder: Path, stream: Stream) -> None:
     """The images on disk may have changed since the run was begun."""
     if json.loads((folder / "run.json").read_text())["class_order"] != stream.splits:
         raise UserError(f"The data now has other classes than when the run in {folder} was begun; check --data-root.")
+
+
+def check_in_step(folder: Path, learnt: int, measured: int) -> None:
+    """A run is cut off at most between learning a step and measuring it; anything else was tampered with."""
+    if learnt - measured not in (0, 1):
+        raise UserError(
+            f"{folder} holds a classifier of {learnt} steps but metrics of {measured}; remove it and run anew."
+        )
 
 
 def with_step(metrics: dict[str, Any], accuracies: list[float], seconds: float, finished: bool) -> dict[str, Any]:

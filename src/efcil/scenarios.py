@@ -25,15 +25,16 @@ def read_preset(name: str) -> dict[str, Any]:
     """The content of a preset, by its name or by the path of a YAML file of your own."""
     if name.endswith((".yaml", ".yml")):
         try:
-            text = Path(name).read_text()
-        except OSError as error:
-            raise UserError(f"The preset file {name} cannot be read: {os.strerror(error.errno or 0)}.") from None
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
+            raise UserError(f"The preset file {name} cannot be read: {reason}.") from None
     elif name in preset_names():
         text = files("efcil").joinpath("presets", f"{name}.yaml").read_text()
     else:
         raise unknown("preset", name, preset_names())
     try:
-        content = yaml.safe_load(text)
+        content: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"The preset {name} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
@@ -41,7 +42,16 @@ def read_preset(name: str) -> dict[str, Any]:
     for section in content:
         if section not in (*SECTIONS, "description", "methods"):
             raise unknown(f"section in preset {name}", section, (*SECTIONS, "description", "methods"))
-    return content
+    sections = {section: content.get(section) or {} for section in (*SECTIONS, "methods")}
+    parts = dict(sections)
+    if isinstance(sections["methods"], dict):
+        parts |= {f"methods.{method}": part for method, part in sections["methods"].items()}
+    for path, part in parts.items():
+        if not isinstance(part, dict):
+            raise UserError(
+                f"In the preset {name}, {path} is a section with fields of its own, not the value {part!r}."
+            )
+    return {**sections, "description": content.get("description", "")}
 
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
@@ -50,15 +60,16 @@ def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) ->
 
     content = read_preset(preset)
     cls = method_class(method)
-    classifier = merge(content.get("classifier") or {}, cls.recipe)
-    classifier = merge(classifier, (content.get("methods") or {}).get(method, {}))
-    settings = {section: content.get(section) or {} for section in SECTIONS}
+    classifier = merge(content["classifier"], cls.recipe)
+    classifier = merge(classifier, content["methods"].get(method, {}))
+    settings = {section: content[section] for section in SECTIONS}
     settings["classifier"] = merge(classifier, {"method": method, "seed": seed})
     for change in changes:
         settings = merge(settings, parse_change(change))
-    options = from_dict(cls.Options, settings["classifier"].get("options") or {}, "options.")
-    settings["classifier"]["options"] = to_dict(options)
-    return from_dict(RunConfig, settings)
+    if not isinstance(settings["classifier"], Mapping):
+        raise UserError("classifier is a section with fields of its own; set one of them, such as classifier.width=16.")
+    options = from_dict(cls.Options, settings["classifier"].get("options", {}), "options.")
+    return from_dict(RunConfig, merge(settings, {"classifier": {"options": to_dict(options)}}))
 
 
 def parse_change(change: str) -> dict[str, Any]:

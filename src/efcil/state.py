@@ -46,7 +46,8 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 )
             if header.get("kind") != kind:
                 raise UserError(f"{path} holds a {header.get('kind')}, not a {kind}.")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copies, because the library maps the file and somebody may overwrite it.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
     if header.pop("checksum", None) != checksum(tensors, header):

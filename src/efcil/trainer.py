@@ -23,23 +23,23 @@ class TrainingError(RuntimeError):
 
 def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path | None = None) -> None:
     """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
-    if method.freezes_batchnorm and not ctx.first:
-        ctx.model.freeze_batchnorm()
-    ctx.reseed("before")
-    method.before_task(ctx)
-    training = method.training(ctx)
-    if isinstance(training, FirstTask) and training.rotation:
-        ctx.model.add_rotation_head(ctx.classes, ctx.rng)
-    groups = method.parameters(ctx)
-    if groups:
-        train(ctx, method, training, groups, watcher, checkpoint)
-    ctx.model.rotation_head = None
-    ctx.model.eval()
-    check_weights(ctx)
-    watcher.stage(ctx.task, "after the epochs")
-    ctx.reseed("after")
-    method.after_task(ctx)
-    check_weights(ctx)
+    with torch.random.fork_rng():  # reseeding for dropout and the like is nobody else's business
+        if method.freezes_batchnorm and not ctx.first:
+            ctx.model.freeze_batchnorm()
+        ctx.reseed("before")
+        method.before_task(ctx)
+        training = method.training(ctx)
+        if isinstance(training, FirstTask) and training.rotation:
+            ctx.model.add_rotation_head(ctx.classes, ctx.rng)
+        groups = method.parameters(ctx)
+        if groups:
+            train(ctx, method, training, groups, watcher, checkpoint)
+        ctx.model.rotation_head = None
+        check_network(ctx)
+        watcher.stage(ctx.task, "after the epochs")
+        ctx.reseed("after")
+        method.after_task(ctx)
+        check_network(ctx)
 
 
 def train(
@@ -102,11 +102,13 @@ def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
         raise diverged(f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms})")
 
 
-def check_weights(ctx: Context) -> None:
-    """The last step can spoil the weights without any loss showing it."""
-    for name, tensor in ctx.model.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise diverged(f"The weights {name} stopped being numbers in task {ctx.task + 1}")
+@torch.no_grad()
+def check_network(ctx: Context) -> None:
+    """The last step can spoil the weights without any loss showing it: look at what the network now says."""
+    ctx.model.eval()
+    (x,) = ctx.views(ctx.images, [torch.arange(min(64, len(ctx.images)))], augmented=False)
+    if not torch.isfinite(ctx.model(x)).all():
+        raise diverged(f"The network stopped giving numbers at the end of task {ctx.task + 1}")
 
 
 def diverged(what: str) -> TrainingError:
@@ -132,18 +134,17 @@ def save_checkpoint(
         **state.prefixed("optimizer", moments),
         **state.prefixed("method", method.progress()),
     }
-    state.write(path, "checkpoint", tensors, {"task": ctx.task, "epochs_done": epochs_done})
+    state.write(path, "checkpoint", tensors, {"task": ctx.task, "identity": ctx.identity, "epochs_done": epochs_done})
 
 
 def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> int:
-    """Put the saved epoch back; returns the number of epochs done, 0 for a checkpoint of another task."""
+    """Put the saved epoch back; returns the number of epochs done, 0 for the checkpoint of an earlier task."""
     tensors, meta = state.read(path, "checkpoint")
-    if meta["task"] != ctx.task:
+    if meta["task"] < ctx.task:
         return 0
-    try:
-        ctx.model.load_state_dict(state.section("model", tensors))
-    except RuntimeError:
-        raise UserError(f"{path} belongs to another network; remove the run folder to start anew.") from None
+    if (meta["task"], meta["identity"]) != (ctx.task, ctx.identity):
+        raise UserError(f"{path} belongs to another task, with other settings or images; remove it to start anew.")
+    ctx.model.load_state_dict(state.section("model", tensors))
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in state.section("optimizer", tensors).items():
         index, key = name.split(".", 1)

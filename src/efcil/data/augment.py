@@ -38,6 +38,8 @@ def flip(x: Tensor, rng: torch.Generator) -> Tensor:
 def resized_crop(x: Tensor, rng: torch.Generator, out: int, pad: int = 0) -> Tensor:
     """A random box of 8-100 % of the (zero-padded) area, sides 3:4 to 4:3, stretched to ``out`` pixels."""
     count, _, size, _ = x.shape
+    if count == 0:
+        return x.new_empty(0, 3, out, out)
     side = size + 2 * pad
     area = side * side * torch.empty(count).uniform_(0.08, 1.0, generator=rng)
     ratio = torch.exp(torch.empty(count).uniform_(math.log(3 / 4), math.log(4 / 3), generator=rng))
@@ -51,7 +53,7 @@ def resized_crop(x: Tensor, rng: torch.Generator, out: int, pad: int = 0) -> Ten
     theta[:, 0, 2] = (2 * left + wide - 2 * pad) / size - 1
     theta[:, 1, 2] = (2 * top + high - 2 * pad) / size - 1
     grid = F.affine_grid(theta, [count, 3, out, out], align_corners=False)
-    sampled = F.grid_sample(x.float(), grid, align_corners=False)
+    sampled = F.grid_sample(x.float(), grid, padding_mode="zeros" if pad else "border", align_corners=False)
     return sampled.round_().clamp_(0, 255).to(torch.uint8)
 
 

@@ -44,6 +44,7 @@ class Context:
     preprocessing: Preprocessing
     augmentation: Augmentation
     device: torch.device
+    identity: str = ""  # fingerprint of the task and all settings, which a checkpoint must match
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
 
@@ -57,8 +58,9 @@ class Context:
         return len(self.model.weight) - self.classes
 
     def reseed(self, *place: int | str) -> None:
-        """Give this place in the task its own random numbers."""
+        """Give this place in the task its own random numbers; dropout in a backbone draws from torch's own."""
         self.rng = generator(self.config.seed, "task", self.task, *place)
+        torch.manual_seed(self.rng.initial_seed())
 
     def views(self, images: ImageSet, rows: list[Tensor], augmented: bool = True) -> Iterator[Tensor]:
         """These groups of rows in turn, augmented or not, ready for the network."""

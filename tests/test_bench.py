@@ -1,0 +1,102 @@
+"""Campaigns: what is done is skipped, a crash stops no other run, and the table adds up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from efcil.bench.display import summary_table
+from efcil.bench.paper import PUBLISHED, published
+from efcil.bench.results import Cell, append_result, read_results, summary
+from efcil.bench.runner import campaign, cells, seed_list
+from efcil.cli import main
+from efcil.errors import UserError
+from efcil.methods import METHODS
+from efcil.scenarios import preset_names
+
+TINY = "width=8,first.epochs=1,incremental.epochs=1,stream.steps=2"
+
+
+def metrics(a_step: float, a_inc: float = 50.0) -> dict[str, object]:
+    return {
+        "per_step_accuracy": a_step,
+        "average_incremental_accuracy": a_inc,
+        "average_forgetting": 1.0,
+        "plasticity": 2.0,
+        "seconds": 120.0,
+        "steps": [{"per_step_accuracy": 90.0}, {"per_step_accuracy": a_step}],
+        "accuracy_matrix": [[90.0, None], [10.0, a_step]],
+    }
+
+
+def test_cells_are_every_combination_with_changes() -> None:
+    found = cells(["a", "b"], ["efc", "efc++:options.eta=1,width=8"], [0, 1])
+    assert len(found) == 8
+    assert found[1] == Cell("a", "efc++", ("options.eta=1", "width=8"), 0)
+    assert found[1].label == "efc++ options.eta=1 width=8"
+
+
+def test_seeds_are_lists_or_ranges() -> None:
+    assert seed_list("3,1") == [3, 1]
+    assert seed_list("0-2") == [0, 1, 2]
+    with pytest.raises(UserError, match="--seeds takes numbers"):
+        seed_list("one")
+
+
+def test_a_result_replaces_its_own_row_only(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    for seed, value in ((0, 10.0), (1, 20.0), (0, 30.0)):
+        append_result(table, Cell("p", "efc++", (), seed), metrics(value))
+    rows = read_results(table)
+    assert {key[3]: float(row["per_step_accuracy"]) for key, row in rows.items()} == {"0": 30.0, "1": 20.0}
+    (line,) = summary(rows.values())
+    assert (line["per_step_accuracy"], line["minutes"], line["seeds"]) == (25.0, 2.0, 2)
+    assert line["per_step_accuracy_std"] == pytest.approx(50**0.5)  # two values 10 apart, unbiased
+
+
+def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="not a table of efcil results"):
+        read_results(tmp_path / "other.csv")
+
+
+def test_published_numbers_belong_to_presets_and_stand_beside_ours() -> None:
+    assert set(PUBLISHED) <= set(preset_names())
+    assert published("cifar100-cold10-cpu", "efc++") == (47.52, 61.57)
+    assert published("digits-cold5", "efc++") is None
+    named = {label.split()[0] for numbers in PUBLISHED.values() for label in numbers}
+    assert {"efc", "efc++", "joint"} <= named & set(METHODS)
+
+
+def test_a_campaign_skips_what_is_done_and_survives_a_crash(tmp_path: Path) -> None:
+    table, out = tmp_path / "results" / "runs.csv", tmp_path / "runs"
+    todo = cells(["digits-cold5"], [f"finetune:{TINY}", f"finetune:{TINY},first.lr=1e30"], [0])
+    good, bad = campaign(todo, out, table, None, workers=2)
+    assert (good.status, bad.status) == ("done", "failed")
+    assert "stopped being" in bad.message  # the run's own sentence
+    assert list(read_results(table)) == [good.cell.key]
+    content = json.loads((good.folder / "metrics.json").read_text())
+    assert float(read_results(table)[good.cell.key]["per_step_accuracy"]) == pytest.approx(content["per_step_accuracy"], abs=1e-4)
+
+    stamp = (good.folder / "metrics.json").stat().st_mtime_ns
+    (again,) = campaign(todo[:1], out, table, None, workers=1)
+    assert again.status == "done"
+    assert (good.folder / "metrics.json").stat().st_mtime_ns == stamp
+
+
+def test_a_wrong_name_fails_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"did you mean efc"):
+        campaign(cells(["digits-cold5"], ["finetune", "ecf"], [0]), tmp_path / "runs", tmp_path / "r.csv", None, 1)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "runs.csv"
+    append_result(table, Cell("digits-cold5", "efc++", (), 0), metrics(64.0, 81.5))
+    arguments = ["--presets", "digits-cold5", "--methods", "efc++", "--results", str(table), "--out", str(tmp_path)]
+    assert main(["bench", *arguments, "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert (line["per_step_accuracy"], line["per_step_accuracy_std"]) == (64.0, None)
+    assert summary_table([line]).row_count == 1

@@ -1,0 +1,221 @@
+"""The command line: quick help, JSON for programs, and exit code 2 with one sentence for every mistake."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import efcil
+from conftest import cli_command, cli_environment, run_cli
+from efcil import __version__
+from efcil.cli import main, parser
+from efcil.methods import METHODS
+from efcil.scenarios import preset_names
+
+
+def commands(of: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and command of a command, such as () and ("data", "list")."""
+    yield path
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from commands(inner, (*path, name))
+
+
+COMMANDS = list(commands(parser()))
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    """The one line that a wrong call prints on standard error; its exit code is 2 and its output is empty."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out.strip() == ""
+    line = err.strip()
+    assert line.startswith("efcil: ") and "\n" not in line and "Traceback" not in line
+    return line
+
+
+# Help
+
+
+def test_the_commands_are_there() -> None:
+    assert {("run",), ("demo",), ("methods",), ("presets",)} <= set(COMMANDS)
+
+
+def test_help_describes_every_command_and_option_without_torch() -> None:
+    """One process asks for every help text; none of them may import torch."""
+    code = f"""
+import contextlib, io, sys
+from efcil.cli import main
+for command in {COMMANDS!r}:
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(text):
+            main([*command, "--help"])
+    except SystemExit as stop:
+        assert stop.code == 0, command
+    assert text.getvalue().startswith("usage: efcil " + " ".join(command)), command
+    assert "torch" not in sys.modules and "numpy" not in sys.modules, command
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [(), ("run",)], ids=["efcil", "efcil run"])
+def test_help_answers_in_less_than_a_second(command: tuple[str, ...]) -> None:
+    seconds = []
+    for _ in range(3):  # the quickest of three, since other tests run at the same time
+        started = time.perf_counter()
+        done = run_cli(*command, "--help")
+        seconds.append(time.perf_counter() - started)
+        assert done.returncode == 0 and "usage: efcil" in done.stdout
+    assert min(seconds) < 1
+
+
+def test_every_option_has_a_help_text() -> None:
+    def walk(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+        for action in of._actions:
+            yield action
+            if isinstance(action, argparse._SubParsersAction):
+                for inner in action.choices.values():
+                    yield from walk(inner)
+
+    plain = [action for action in walk(parser()) if not isinstance(action, argparse._SubParsersAction)]
+    assert plain and all(action.help for action in plain)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"efcil {__version__}\n"
+
+
+# Lists
+
+
+def test_methods_lists_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(METHODS)
+    assert all(row["idea"] and row["stores"] and isinstance(row["year"], int) for row in rows)
+    assert {row["name"] for row in rows if not row["exemplar_free"]} == {"joint"}
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in METHODS)
+
+
+def test_presets_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == preset_names() and all(row["description"] for row in rows)
+    assert main(["presets"]) == 0
+    text = re.sub(r"\s", "", capsys.readouterr().out)
+    assert all(name in text for name in preset_names())
+
+
+def test_presets_come_with_the_command_that_runs_them() -> None:
+    for path in (Path(efcil.__file__).parent / "presets").iterdir():
+        comment = [line for line in path.read_text().splitlines() if line.startswith("#")]
+        assert any(f"efcil run {path.stem}" in line for line in comment), path.name
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    process = subprocess.Popen(
+        cli_command("presets", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=cli_environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    process.wait()
+    assert "Traceback" not in error and "Exception" not in error
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digits-cold"], "no preset called 'digits-cold'; did you mean digits-cold5"),
+        (["zzz"], "no preset called 'zzz'; there are: cifar100-cold10"),
+        (["digits-cold5", "--method", "ecf"], "no method called 'ecf'; did you mean"),
+        (["digits-cold5", "--set", "widht=4"], "called 'widht'; did you mean width"),
+        (["digits-cold5", "--set", "first.epoch=4"], "called 'epoch'; did you mean epochs"),
+        (["digits-cold5", "--set", "options.lambda=4"], "called 'lambda'; did you mean lambda_efm"),
+        (["digits-cold5", "--set", "stream.step=4"], "called 'step'; did you mean steps"),
+        (["digits-cold5", "--set", "width"], "--set takes field=value"),
+        (["digits-cold5", "--set", "width=x"], "classifier.width must be a whole number, not 'x'"),
+        (["digits-cold5", "--set", "stream.steps=11"], "too few for 11 steps; lower stream.steps"),
+        (["digits-cold5", "--set", "data.name=digit"], "no data set called 'digit'; did you mean digits"),
+        (["digits-cold5", "--set", "backbone=resnet"], "no backbone called 'resnet'; did you mean resnet18"),
+        (["digits-cold5", "--set", "device=nonsense"], "device 'nonsense' cannot be used"),
+        (["digits-cold5", "--seed", "-1"], "seed must be at least 0"),
+        (["nowhere.yaml"], "preset file nowhere.yaml cannot be read"),
+        (["folder-cold2"], "say where they are with --data-root DIR"),
+        (["folder-cold2", "--data-root", "nowhere"], "nowhere.* does not exist; check --data-root"),
+        (["cifar100-cold10", "--data-root", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_wrong_run_is_one_sentence_and_exit_code_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert re.search(message, failed(capsys, "run", *arguments, "--out", "runs"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["digits-cold5", "--method", "ecf"], ["folder-cold2"], ["digits-cold5", "--set", "stream.steps=11"]]
+)
+def test_a_wrong_run_leaves_no_folder_behind(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    failed(capsys, "run", *arguments, "--out", tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_preset_file_that_is_no_yaml(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("classifier: {width: [")
+    assert "own.yaml is not valid YAML" in failed(capsys, "run", path, "--out", tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["run", "a", "b"], ["run", "digits-cold5", "--seed", "x"]])
+def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: efcil" in capsys.readouterr().err
+
+
+def test_exit_codes_reach_the_shell() -> None:
+    done = run_cli("run", "digits-cold")
+    assert done.returncode == 2 and done.stdout == ""
+    assert (
+        done.stderr.strip() == "efcil: There is no preset called 'digits-cold'; " + done.stderr.strip().split("; ")[1]
+    )
+
+
+def test_training_that_cannot_go_on_is_exit_code_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tiny = ["width=4", "stem_stride=2", "data.images_per_class=3", "first.lr=1e30", "first.epochs=3"]
+    changes = [argument for change in tiny for argument in ("--set", change)]
+    assert main(["run", "digits-cold5", *changes, "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "task 1" in error and "learning rate" in error and "Traceback" not in error

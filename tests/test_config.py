@@ -1,0 +1,271 @@
+"""Settings: checked names, types and ranges, the same after a round trip, and resolved in the documented order."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from efcil.classifier import IncrementalClassifier
+from efcil.config import ClassifierConfig, FirstTask, RunConfig, Training, from_dict, merge, to_dict
+from efcil.errors import UserError
+from efcil.methods import METHODS
+from efcil.methods.finetune import FineTune
+from efcil.scenarios import flat, parse_change, preset_names, read_preset, resolve
+
+CHANGED = {
+    "data": {"name": "digits", "images_per_class": 3},
+    "stream": {"kind": "warm", "steps": 2, "first_classes": 4, "shuffle": False},
+    "classifier": {
+        "width": 8,
+        "image_size": 32,
+        "options": {"rebalancing": {"epochs": 3}},
+        "first": {"milestones": [0.2, 0.7], "rotation": False, "backbone_lr": 1e-5},
+        "incremental": {"optimizer": "sgd", "lr": 0.25},
+    },
+}
+
+
+# From and to dictionaries
+
+
+@pytest.mark.parametrize("values", [{}, CHANGED])
+def test_a_round_trip_changes_nothing(values: dict[str, Any]) -> None:
+    config = from_dict(RunConfig, values)
+    plain = to_dict(config)
+    assert from_dict(RunConfig, plain) == config
+    assert from_dict(RunConfig, json.loads(json.dumps(plain))) == config
+    assert from_dict(RunConfig, yaml.safe_load(yaml.safe_dump(plain))) == config
+
+
+def test_values_arrive_where_they_belong() -> None:
+    config = from_dict(RunConfig, CHANGED)
+    assert config.data.images_per_class == 3 and config.stream.kind == "warm"
+    assert config.classifier.first.milestones == (0.2, 0.7) and config.classifier.first.lr == 1e-3
+    assert config.classifier.incremental.lr == 0.25 and config.classifier.incremental.epochs == 100
+
+
+def test_configs_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ClassifierConfig().width = 3  # type: ignore[misc]
+
+
+def test_defaults_are_the_papers() -> None:
+    config = ClassifierConfig()
+    assert (config.method, config.backbone, config.width) == ("efc++", "resnet18", 64)
+    assert (config.first.epochs, config.first.lr, config.first.milestones) == (100, 1e-3, (0.45, 0.9))
+    assert config.first.rotation and config.first.optimizer == config.incremental.optimizer == "adam"
+    assert (config.incremental.epochs, config.incremental.lr, config.incremental.batch_size) == (100, 1e-4, 64)
+    options = METHODS["efc++"].Options()
+    assert (options.lambda_efm, options.eta, options.sigma) == (10.0, 0.1, 0.2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("given", "kept"), [("1e-4", 1e-4), (1, 1.0), (0.5, 0.5), ("2", 2.0)])
+def test_numbers_may_be_written_in_any_usual_way(given: Any, kept: float) -> None:
+    lr = from_dict(Training, {"lr": given}).lr
+    assert lr == kept and type(lr) is float
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"classifier": {"width": "8"}}, "classifier.width must be a whole number, not '8'"),
+        ({"classifier": {"width": 8.0}}, "classifier.width must be a whole number"),
+        ({"classifier": {"width": True}}, "classifier.width must be a whole number, not True"),
+        ({"classifier": {"width": None}}, "classifier.width must be a whole number, not None"),
+        ({"classifier": {"first": {"lr": "fast"}}}, "classifier.first.lr must be a number, not 'fast'"),
+        ({"classifier": {"first": {"lr": True}}}, "classifier.first.lr must be a number"),
+        ({"classifier": {"first": {"rotation": 1}}}, "classifier.first.rotation must be true or false, not 1"),
+        ({"classifier": {"method": 3}}, "classifier.method must be a word"),
+        ({"classifier": {"first": {"milestones": 0.5}}}, r"milestones must be a list such as \[0.45, 0.9\]"),
+        ({"classifier": {"first": {"milestones": ["x"]}}}, "milestones must be a number"),
+        ({"classifier": 4}, "classifier is a section"),
+        ({"stream": {"kind": "hot"}}, "no value for stream.kind called 'hot'.*cold"),
+        ({"stream": {"kind": ["cold"]}}, "no value for stream.kind"),
+        ({"streams": {}}, "no field called 'streams'; did you mean stream"),
+        ({"classifier": {"first": {"epoch": 1}}}, "no field in classifier.first called 'epoch'; did you mean epochs"),
+        ({"classifier": {"options": 5}}, "classifier.options is a section"),
+    ],
+)
+def test_wrong_names_and_types_are_refused_with_their_path(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_dict(RunConfig, values)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("classifier.first", {"epochs": -1}),
+        ("classifier.first", {"batch_size": 0}),
+        ("classifier.first", {"lr": -1e-9}),
+        ("classifier.first", {"lr": float("nan")}),
+        ("classifier.first", {"backbone_lr": -1.0}),
+        ("classifier.first", {"gamma": -0.1}),
+        ("classifier.incremental", {"momentum": -0.1}),
+        ("classifier.incremental", {"weight_decay": -0.1}),
+        ("classifier.incremental", {"milestones": [0.5, 1.0]}),
+        ("classifier.incremental", {"milestones": [0.0]}),
+        ("classifier", {"width": 0}),
+        ("classifier", {"stem_stride": 0}),
+        ("classifier", {"image_size": 3}),
+        ("classifier", {"seed": -1}),
+        ("data", {"images_per_class": 0}),
+        ("stream", {"steps": 0}),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(section: str, values: dict[str, Any]) -> None:
+    nested: dict[str, Any] = values
+    for name in reversed(section.split(".")):
+        nested = {name: nested}
+    with pytest.raises(UserError, match=next(iter(values))):
+        from_dict(RunConfig, nested)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_an_infinite_learning_rate_is_refused(value: float) -> None:
+    with pytest.raises(UserError, match="lr"):
+        from_dict(Training, {"lr": value})
+
+
+def test_milestones_scale_with_the_epochs() -> None:
+    for epochs in (20, 100, 1000):
+        first = FirstTask(epochs=epochs)
+        factors = [first.lr_factor(epoch) for epoch in range(epochs)]
+        drops = [epoch for epoch in range(1, epochs) if factors[epoch] < factors[epoch - 1]]
+        assert drops == [epochs * 45 // 100, epochs * 9 // 10]
+        assert factors[0] == 1.0 and factors[-1] == pytest.approx(0.01)
+    assert Training(epochs=10).lr_factor(9) == 1.0  # later tasks have no milestones
+
+
+def test_merge_goes_section_by_section_and_leaves_its_arguments_alone() -> None:
+    base, over = {"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 5}, "c": {"z": 1}}
+    assert merge(base, over) == {"a": {"x": 1, "y": 5}, "b": 3, "c": {"z": 1}}
+    assert base == {"a": {"x": 1, "y": 2}, "b": 3} and over == {"a": {"y": 5}, "c": {"z": 1}}
+
+
+def test_flat_names_every_leaf() -> None:
+    assert flat({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
+
+
+# Resolving
+
+
+def preset_file(folder: Path, text: str) -> str:
+    path = folder / "own.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default, preset, the method's recipe, the preset's section for the method, then changes."""
+    monkeypatch.setattr(FineTune, "recipe", {"incremental": {"lr": 3.0, "epochs": 3, "batch_size": 3}})
+    preset = preset_file(
+        tmp_path,
+        """
+classifier: {incremental: {momentum: 2.0, lr: 2.0, epochs: 2, batch_size: 2}}
+methods: {finetune: {incremental: {epochs: 4, batch_size: 4}}}
+""",
+    )
+    later = resolve(preset, "finetune", 0, ["incremental.batch_size=5"]).classifier.incremental
+    assert (later.weight_decay, later.momentum, later.lr, later.epochs, later.batch_size) == (2e-4, 2.0, 3.0, 4, 5)
+    other = resolve(preset, "freeze", 0).classifier.incremental
+    assert (other.lr, other.epochs, other.batch_size) == (2.0, 2, 2)
+
+
+def test_later_changes_win_over_earlier_ones() -> None:
+    assert resolve("digits-cold5", "efc++", 0, ["width=4", "width=6"]).classifier.width == 6
+
+
+def test_method_and_seed_are_what_was_asked_for(tmp_path: Path) -> None:
+    config = resolve(preset_file(tmp_path, "classifier: {seed: 9, method: joint}"), "freeze", 4).classifier
+    assert (config.method, config.seed) == ("freeze", 4)
+
+
+def test_options_are_resolved_completely() -> None:
+    options = resolve(
+        "digits-cold5", "efc++", 0, ["options.eta=0.5", "options.rebalancing.epochs=2"]
+    ).classifier.options
+    assert options["eta"] == 0.5 and options["lambda_efm"] == 10.0
+    assert options["rebalancing"]["epochs"] == 2 and options["rebalancing"]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "nested"),
+    [
+        ("width=4", {"classifier": {"width": 4}}),
+        ("incremental.lr=1e-3", {"classifier": {"incremental": {"lr": "1e-3"}}}),
+        ("stream.steps=3", {"stream": {"steps": 3}}),
+        ("data.name=digits", {"data": {"name": "digits"}}),
+        ("classifier.width=4", {"classifier": {"width": 4}}),
+        ("first.milestones=[0.2, 0.4]", {"classifier": {"first": {"milestones": [0.2, 0.4]}}}),
+        ("image_size=", {"classifier": {"image_size": None}}),
+        ("options.note=a=b", {"classifier": {"options": {"note": "a=b"}}}),
+    ],
+)
+def test_changes_are_read_as_yaml(change: str, nested: dict[str, Any]) -> None:
+    assert parse_change(change) == nested
+
+
+@pytest.mark.parametrize("change", ["width", "=4", "", "width=[", "width={a: }b"])
+def test_changes_that_cannot_be_read_are_refused(change: str) -> None:
+    with pytest.raises(UserError, match="--set"):
+        parse_change(change)
+
+
+@pytest.mark.parametrize(
+    "change", ["options=3", "classifier=3", "first=3", "stream=3", "data=3", "options.rebalancing=3", "width.x=3"]
+)
+def test_a_section_cannot_be_replaced_by_a_value(change: str) -> None:
+    with pytest.raises(UserError):
+        resolve("digits-cold5", "efc++", 0, [change])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_resolves_for_every_method(preset: str, method: str) -> None:
+    config = resolve(preset, method, seed=1)
+    assert (config.classifier.method, config.classifier.seed) == (method, 1)
+    assert from_dict(RunConfig, yaml.safe_load(yaml.safe_dump(to_dict(config)))) == config
+    assert IncrementalClassifier.from_config(config.classifier).config == config.classifier
+    assert read_preset(preset)["description"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("classifier: {width: [", "own.yaml is not valid YAML"),
+        ("- a\n- b", "must be a list of sections: data, stream, classifier"),
+        ("", "must be a list of sections"),
+        ("3", "must be a list of sections"),
+        ("clasifier: {}", "no section in preset .*called 'clasifier'; did you mean classifier"),
+        ("classifier: {widht: 3}", "called 'widht'; did you mean width"),
+        ("classifier: 3", "classifier"),
+        ("methods: [efc]", "methods"),
+        ("methods: {efc++: 3}", r"methods|efc\+\+"),
+        ("stream: [1]", "stream"),
+        ("!!python/object/apply:os.system [exit]", "not valid YAML"),
+    ],
+)
+def test_a_wrong_preset_file_gets_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        resolve(preset_file(tmp_path, text), "efc++", 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_preset_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere.yaml cannot be read: No such file"):
+        read_preset(str(tmp_path / "nowhere.yaml"))
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(UserError, match=r"folder.yaml cannot be read"):
+        read_preset(str(tmp_path / "folder.yaml"))
+    (tmp_path / "noise.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(UserError, match=r"noise.yaml"):
+        read_preset(str(tmp_path / "noise.yaml"))
+
+
+def test_empty_sections_are_defaults(tmp_path: Path) -> None:
+    assert resolve(preset_file(tmp_path, "classifier:\nstream:\nmethods:\n"), "finetune", 0).stream.steps == 10

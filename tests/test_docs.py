@@ -1,0 +1,228 @@
+"""The documentation says what the code does: names exist, options and tensors are described, blocks run, links lead."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors import safe_open
+
+from efcil import IncrementalClassifier
+from efcil.cli import main
+from efcil.methods import METHODS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md"))
+    if path.is_file()
+)
+PAPER_MAP = (DOCS / "paper-map.md").read_text()
+STATE_FORMAT = (DOCS / "state-format.md").read_text()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+# The paper map
+
+
+def resolve(name: str) -> Any:
+    """The object with this dotted name: as many parts as possible are modules, the rest attributes."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            found: Any = importlib.import_module(".".join(parts[:length]))
+            for attribute in parts[length:]:
+                found = getattr(found, attribute)
+            return found
+    raise AssertionError(f"there is no {name}")
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(efcil(?:\.\w+)+)`", PAPER_MAP))))
+def test_every_function_of_the_paper_map_exists(name: str) -> None:
+    assert callable(resolve(name))
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", PAPER_MAP))))
+def test_every_test_of_the_paper_map_exists(name: str) -> None:
+    file, _, function = name.partition("::")
+    assert re.search(rf"^def {function}\(", (ROOT / file).read_text(), re.MULTILINE)
+
+
+def test_every_equation_has_its_row() -> None:
+    rows = re.findall(r"^\| (\d+) \| .* \| (.*) \|(.*) \|$", PAPER_MAP.partition("## Algorithm 1")[0], re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 24))
+    assert all(test.strip().startswith("`tests/") or "not yet" in function for _, function, test in rows)
+
+
+# The methods
+
+
+def options(cls: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every option with its default, those of sections as ``section.name``."""
+    for name, default in ((f.name, getattr(cls(), f.name)) for f in dataclasses.fields(cls)):
+        if dataclasses.is_dataclass(default):
+            yield from options(type(default), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", default
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_page_with_all_options_and_their_defaults(method: str) -> None:
+    text = (DOCS / "methods" / f"{method}.md").read_text()
+    assert "## Differences from the publication" in text
+    assert f"--method {method}" in text
+    described = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE))
+    for name, default in options(METHODS[method].Options):
+        shown = described[name].strip("`")
+        assert (float(shown) == default) if type(default) in (int, float) else (shown == str(default).lower())
+
+
+# The saved file
+
+
+Contents = tuple[dict[str, tuple[int, ...]], dict[str, Any]]
+
+
+def contents(path: Path) -> Contents:
+    """Shapes and description of a file."""
+    with safe_open(path, framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return shapes, json.loads(file.metadata()["efcil"])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Contents, Contents]:
+    """A small EFC++ classifier of 2 + 1 classes and the checkpoint of its first task."""
+    folder = tmp_path_factory.mktemp("saved")
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    classifier = IncrementalClassifier("efc++", width=8, epochs=1)
+    classifier.partial_fit(images[:4], ["a", "a", "b", "b"], checkpoint=folder / "checkpoint.efcil")
+    classifier.partial_fit(images[4:], ["c", "c"]).save(folder / "state.efcil")
+    return contents(folder / "state.efcil"), contents(folder / "checkpoint.efcil")
+
+
+def documented_tensors() -> list[re.Pattern[str]]:
+    """Patterns for the names in the page; B and K stand for numbers, a leading * for the name of a layer."""
+    names = re.findall(r"`((?:model\.|method\.|\*\.)[\w.{},*]*)`", STATE_FORMAT)
+    named = {name for name in names if not name.endswith("*")}  # `method.*` would describe anything
+    return [
+        re.compile(re.sub(r"\\\.[BK](?=\\\.|$)", r"\\.\\d+", re.escape(name)).replace(r"\*", ".*")) for name in named
+    ]
+
+
+def test_every_tensor_is_described(files: tuple[Contents, Contents]) -> None:
+    patterns = documented_tensors()
+    names = {name for shapes, _ in files for name in shapes if not name.startswith("optimizer.")}
+    assert [name for name in names if not any(pattern.fullmatch(name) for pattern in patterns)] == []
+
+
+def test_tensors_of_the_method_have_the_shapes_that_are_said(files: tuple[Contents, Contents]) -> None:
+    shapes, _ = files[0]
+    row = next(line for line in STATE_FORMAT.splitlines() if line.startswith("| `efc++`, `efc` | `method."))
+    sizes = {"m": 3, "n": 64}
+    said = {
+        name: tuple(sizes[part] for part in shape.split(", "))
+        for name, shape in re.findall(r"`(method\.\w+)` \(([mn, ]+)\)", row)
+    }
+    assert said == {name: shape for name, shape in shapes.items() if name.startswith("method.")}
+
+
+def test_every_key_of_the_descriptions_is_described(files: tuple[Contents, Contents]) -> None:
+    (_, header), (shapes, checkpoint) = files
+    keys = {*header, *header["config"], *header["config"]["first"], *header["preprocessing"], *checkpoint}
+    keys |= {name.split(".")[2] for name in shapes if name.startswith("optimizer.")}
+    assert [key for key in keys if f"`{key}`" not in STATE_FORMAT] == []
+
+
+def test_the_measured_size_is_the_one_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(code for code in blocks("state-format.md", "python") if "getsize" in code)
+    monkeypatch.chdir(tmp_path)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {})
+    assert f"| `efc++`, `efc` | {int(printed.getvalue()):,} |" in STATE_FORMAT
+
+
+# Your own images
+
+
+def make_photos(root: Path, folders: list[str], per_class: int = 6) -> None:
+    """Noise around a colour for each class folder."""
+    rng = np.random.default_rng(0)
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+        colour = rng.integers(40, 215, 3)
+        for index in range(per_class):
+            pixels = (colour + rng.normal(0, 20, (40, 48, 3))).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / folder / f"{index}.png")
+
+
+def quick(code: str) -> str:
+    """The same code with one epoch of a narrow network."""
+    return code.replace("epochs=40", "epochs=1").replace("width=32", "width=8")
+
+
+def test_the_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_photos(tmp_path, ["photos/first/cat", "photos/first/dog", "photos/later/bird", "photos/later/fish"])
+    monkeypatch.chdir(tmp_path)
+    for code in (*blocks("own-images.md", "python"), blocks("state-format.md", "python")[0]):
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(quick(code), {})
+    assert IncrementalClassifier.load("photos.efcil").classes_.tolist() == ["cat", "dog", "bird", "fish"]
+
+
+def test_the_shell_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_photos(tmp_path / "animals", ["cat", "dog", "bird", "fish"])
+    make_photos(tmp_path / "sources", ["photo/cat", "photo/dog", "sketch/cat", "sketch/dog"])
+    monkeypatch.chdir(tmp_path)
+    lines = [line for code in blocks("own-images.md", "sh") for line in code.splitlines()]
+    short = [part for name in ("first.epochs=1", "incremental.epochs=1", "width=8") for part in ("--set", name)]
+    for line in lines:
+        program, command, *rest = shlex.split(line)
+        assert program == "efcil"
+        assert main([command, *rest, *(short if command == "run" else [])]) == 0
+    runs = list(tmp_path.glob("runs/*"))
+    assert len(runs) == sum(line.startswith("efcil run") for line in lines)
+    for run in runs:
+        metrics = json.loads((run / "metrics.json").read_text())
+        about = json.loads((run / "run.json").read_text())
+        names = {path.name for path in run.iterdir()}
+        keys = {*metrics, *metrics["steps"][0], *about, *about["versions"], *names}
+        assert [key for key in keys if f"`{key}`" not in STATE_FORMAT] == []
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), f"{page.name} links to {target}"
+        if anchor and there.suffix == ".md":
+            assert anchor in anchors(there), f"{page.name} links to {target}"
