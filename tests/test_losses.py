@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from efcil.methods.base import Batch, newest_cross_entropy
+from efcil.config import ClassifierConfig
+from efcil.data.augment import AUGMENTATIONS
+from efcil.data.images import image_set
+from efcil.methods.base import Batch, Context, newest_cross_entropy
 from efcil.methods.efc import EFC, class_uniform_mix, pr_ace_loss
 from efcil.methods.efc_plus_plus import EFCPlusPlus
 from efcil.model import IncrementalModel
+from efcil.preprocessing import Preprocessing
 from efcil.prototypes import gaussian_prototypes
 
 KNOWN, NEW, DIM = 3, 2, 4
@@ -60,7 +64,7 @@ def context() -> SimpleNamespace:
         known=KNOWN,
         classes=NEW,
         rng=torch.Generator().manual_seed(0),
-        draw=lambda count: batch_of(seed=9, size=count),
+        draw=lambda columns: Batch(batch_of(seed=9, size=len(columns)).x, columns),
     )
 
 
@@ -138,9 +142,11 @@ def test_efc_trains_with_efm_and_pr_ace() -> None:
     remember(method)
     actual = sum(method.loss(ctx, batch).values())
     rng = torch.Generator().manual_seed(0)
-    old_columns, new_count = class_uniform_mix(KNOWN, NEW, 10, rng)
+    mix = class_uniform_mix(KNOWN + NEW, 10, rng)
+    old_columns = mix[mix < KNOWN]
     prototypes = method.memory.prototypes.sample_classes(old_columns, rng)
-    second = ctx.draw(new_count)
+    second = ctx.draw(mix[mix >= KNOWN])
+    assert (second.y == mix[mix >= KNOWN]).all()
     mixed = torch.cat([prototypes, ctx.model.features(second.x)])
     ce = cross_entropy(ctx.model.features(batch.x), batch.y, ctx.model.weight, lowest=KNOWN)
     rehearsal = cross_entropy(mixed, torch.cat([old_columns, second.y]), ctx.model.weight)
@@ -161,25 +167,46 @@ def test_pr_ace_trains_old_heads_too() -> None:
 
 
 @quick
-@given(seed=seeds, known=st.integers(1, 30), new=st.integers(1, 30), size=st.integers(1, 64))
-def test_mix_of_prototypes_and_images_has_the_asked_size(seed: int, known: int, new: int, size: int) -> None:
-    old_columns, new_count = class_uniform_mix(known, new, size, torch.Generator().manual_seed(seed))
-    assert len(old_columns) + new_count == size
-    assert ((old_columns >= 0) & (old_columns < known)).all()
-    times = torch.bincount(old_columns, minlength=known)
+@given(seed=seeds, classes=st.integers(1, 60), size=st.integers(1, 64))
+def test_mix_of_prototypes_and_images_has_the_asked_size(seed: int, classes: int, size: int) -> None:
+    """Eq. 17, right term: no class comes a second time before every other came once."""
+    times = torch.bincount(class_uniform_mix(classes, size, torch.Generator().manual_seed(seed)), minlength=classes)
+    assert times.sum() == size
+    assert len(times) == classes
     assert times.max() - times.min() <= 1
 
 
-@pytest.mark.parametrize(("known", "new", "size"), [(6, 2, 64), (90, 10, 64), (10, 10, 7)])
-def test_mix_draws_all_classes_equally_often(known: int, new: int, size: int) -> None:
+@pytest.mark.parametrize(("classes", "size"), [(8, 64), (100, 64), (20, 7)])
+def test_mix_draws_all_classes_equally_often(classes: int, size: int) -> None:
     """Eq. 17, right term: uniform over old and new classes, so k of m classes give k/m of the batch."""
     rng = torch.Generator().manual_seed(0)
     rounds = 2000
-    times, images = torch.zeros(known), 0
+    times = torch.zeros(classes)
     for _ in range(rounds):
-        old_columns, new_count = class_uniform_mix(known, new, size, rng)
-        times += torch.bincount(old_columns, minlength=known)
-        images += new_count
-    expected = rounds * size / (known + new)
+        times += torch.bincount(class_uniform_mix(classes, size, rng), minlength=classes)
+    expected = rounds * size / classes
     assert (times - expected).abs().max() <= 5 * math.sqrt(expected)
-    assert abs(images - new * expected) <= 5 * math.sqrt(new * expected)
+
+
+def test_images_are_drawn_from_the_asked_classes_whatever_their_sizes() -> None:
+    """Eq. 17: X̂ is uniform over classes, so a class of one image comes as often as one of many."""
+    images = image_set(torch.arange(6, dtype=torch.uint8)[:, None, None, None].expand(6, 3, 2, 2))
+    ctx = Context(
+        config=ClassifierConfig(),
+        task=1,
+        model=model_of(KNOWN, NEW, seed=1),
+        old=None,
+        images=images,
+        columns=torch.tensor([KNOWN] * 5 + [KNOWN + 1]),
+        classes=NEW,
+        preprocessing=Preprocessing(2, 2, (0.0,) * 3, (1 / 255,) * 3),  # pixels come out as they went in
+        augmentation=AUGMENTATIONS["none"],
+        device=torch.device("cpu"),
+    )
+    asked = torch.tensor([KNOWN + 1, KNOWN] * 50)
+    drawn = ctx.draw(asked)
+    assert (drawn.y == asked).all()
+    pixel = drawn.x[:, 0, 0, 0].round()
+    assert (pixel[asked == KNOWN + 1] == 5).all()  # the only image of its class
+    assert set(pixel[asked == KNOWN].tolist()) == {0, 1, 2, 3, 4}
+    assert len(ctx.draw(asked[:0]).x) == 0

@@ -144,7 +144,10 @@ def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.o
         return 0
     if (meta["task"], meta["identity"]) != (ctx.task, ctx.identity):
         raise UserError(f"{path} belongs to another task, with other settings or images; remove it to start anew.")
-    ctx.model.load_state_dict(state.section("model", tensors))
+    try:
+        ctx.model.load_state_dict(state.section("model", tensors))
+    except RuntimeError:
+        raise UserError(f"{path} belongs to another network; remove it to start anew.") from None
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in state.section("optimizer", tensors).items():
         index, key = name.split(".", 1)

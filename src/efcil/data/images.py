@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -120,7 +120,7 @@ def decode(path: str | os.PathLike[str], size: int) -> Tensor:
     try:
         with Image.open(path) as image:
             image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
-            return from_pil(image, size)
+            return from_pil(ImageOps.exif_transpose(image), size)  # as the camera was held
     except FileNotFoundError:
         raise UserError(f"There is no image file {str(path)!r}.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

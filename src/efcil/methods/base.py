@@ -68,9 +68,13 @@ class Context:
             view = self.augmentation(pixels, self.rng) if augmented else self.preprocessing.centred(pixels)
             yield self.preprocessing.normalised(view, self.device)
 
-    def draw(self, count: int) -> Batch:
-        """So many augmented images of the current task, chosen at random."""
-        rows = torch.randint(len(self.images), (count,), generator=self.rng)
+    def draw(self, columns: Tensor) -> Batch:
+        """For each of these columns a random augmented image of its class, all of the current task."""
+        order = self.columns.argsort(stable=True).cpu()
+        sizes = self.columns.bincount(minlength=int(self.columns.max()) + 1).cpu()
+        starts = sizes.cumsum(0) - sizes
+        place = (torch.rand(len(columns), generator=self.rng) * sizes[columns]).long()
+        rows = order[starts[columns] + place]
         return Batch(next(self.views(self.images, [rows])), self.columns[rows])
 
     @torch.no_grad()

@@ -41,9 +41,10 @@ class EFC(Method):
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """L^EFC = L^EFM + L^PR-ACE (Eqs. 16-17)."""
-        old_columns, new_count = class_uniform_mix(ctx.known, ctx.classes, self.options.prototype_batch, ctx.rng)
+        mix = class_uniform_mix(ctx.known + ctx.classes, self.options.prototype_batch, ctx.rng)
+        old_columns = mix[mix < ctx.known]
         prototypes = self.memory.prototypes.sample_classes(old_columns, ctx.rng)  # P̃
-        second = ctx.draw(new_count)  # X̂, another batch of the current task
+        second = ctx.draw(mix[mix >= ctx.known])  # X̂, other images of the current task
         features, second_features = ctx.model.features(torch.cat([batch.x, second.x])).tensor_split([len(batch.x)])
         mixed = torch.cat([prototypes, second_features])
         mixed_columns = torch.cat([old_columns.to(second.y), second.y])
@@ -68,12 +69,10 @@ class EFC(Method):
         self.memory.load_state(state)
 
 
-def class_uniform_mix(known: int, new: int, size: int, rng: torch.Generator) -> tuple[Tensor, int]:
-    """Which old classes send a prototype, and how many new images join them, all classes equally likely (§5.1)."""
-    classes = known + new
+def class_uniform_mix(classes: int, size: int, rng: torch.Generator) -> Tensor:
+    """Which classes, old and new alike, the right term of Eq. 17 sees: each as often as any other, (size,)."""
     rounds = -(-size // classes)
-    drawn = torch.cat([torch.randperm(classes, generator=rng) for _ in range(rounds)])[:size]
-    return drawn[drawn < known], int((drawn >= known).sum())
+    return torch.cat([torch.randperm(classes, generator=rng) for _ in range(rounds)])[:size]
 
 
 def pr_ace_loss(
