@@ -467,17 +467,26 @@ def test_a_learning_rate_that_is_far_too_large_is_a_training_error(method: str, 
 # Checkpoints
 
 
-def test_a_checkpoint_of_other_images_is_not_gone_on_from(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "checkpoint.efcil"
-    quick().partial_fit(IMAGES, LABELS, checkpoint=checkpoint)
-    assert checkpoint.exists()
-    other = quick().partial_fit(*make_blobs(["elk", "cow"]), checkpoint=checkpoint)
-    plain = quick().partial_fit(*make_blobs(["elk", "cow"]))
-    assert np.array_equal(other.decision_function(IMAGES), plain.decision_function(IMAGES))
+OTHER_TASKS: dict[str, Callable[[Path], Any]] = {
+    "other images": lambda path: quick().partial_fit(255 - IMAGES, LABELS, checkpoint=path),
+    "other classes": lambda path: quick().partial_fit(IMAGES, np.char.add(LABELS, "s"), checkpoint=path),
+    "other settings": lambda path: quick(seed=1).partial_fit(IMAGES, LABELS, checkpoint=path),
+    "another network": lambda path: make_learner().partial_fit(IMAGES, LABELS, checkpoint=path),
+}
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", OTHER_TASKS)
+def test_a_checkpoint_of_another_task_is_refused(other: str, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint.efcil"
     quick().partial_fit(IMAGES, LABELS, checkpoint=checkpoint)
-    with pytest.raises(UserError, match=r"checkpoint.efcil belongs to another"):
-        make_learner().partial_fit(IMAGES, LABELS, checkpoint=checkpoint)
+    with pytest.raises(UserError, match=r"checkpoint\.efcil belongs to another"):
+        OTHER_TASKS[other](checkpoint)
+
+
+def test_the_checkpoint_of_an_earlier_task_does_no_harm(tmp_path: Path) -> None:
+    first, second = make_blobs(["cat", "dog"]), make_blobs(["cow", "elk"])
+    scores = []
+    for checkpoint in (tmp_path / "checkpoint.efcil", None):
+        classifier = quick().partial_fit(*first, checkpoint=checkpoint).partial_fit(*second, checkpoint=checkpoint)
+        scores.append(classifier.decision_function(IMAGES))
+    assert np.array_equal(*scores)
