@@ -293,6 +293,22 @@ def test_an_interrupted_task_changes_nothing(case: str, stop: Stop, tmp_path: Pa
 
 
 @every_method
+def test_a_task_interrupted_at_its_very_end_changes_nothing(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*inputs: Any) -> None:
+        learn_task(*inputs)  # the method has updated all it remembers
+        raise KeyboardInterrupt
+
+    classifier = restored(state_after(case, 1), tmp_path)
+    monkeypatch.setattr(efcil.classifier, "learn_task", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        teach(classifier, TASKS[1], TASKS[:1])
+    assert saved(classifier, tmp_path) == state_after(case, 1)
+    assert classifier.classes_.tolist() == ["cat", "dog"] and classifier.tasks_ == [2]
+
+
+@every_method
 def test_an_interrupted_first_task_changes_nothing(case: str, tmp_path: Path) -> None:
     classifier = fresh(case, watcher=Stop(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -1,9 +1,11 @@
-"""IncrementalClassifier: teach it new classes a few at a time; it keeps no image.
+"""IncrementalClassifier, where users start: teach it new classes a few at a time.
 
-classifier = IncrementalClassifier(epochs=20)
-classifier.partial_fit(images, labels)            # cats and dogs
-classifier.partial_fit(more_images, more_labels)  # birds and fish, later
-classifier.predict(photos)
+    classifier = IncrementalClassifier(epochs=20)
+    classifier.partial_fit(images, labels)            # cats and dogs
+    classifier.partial_fit(more_images, more_labels)  # birds and fish, later
+    classifier.predict(photos)
+
+It keeps no image: only the network and what its method remembers of each class.
 """
 
 from __future__ import annotations
@@ -77,9 +79,7 @@ class IncrementalClassifier:
     def from_config(cls, config: ClassifierConfig, watcher: Watcher | None = None) -> IncrementalClassifier:
         """A classifier with exactly these settings."""
         settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-        classifier = cls(**settings, watcher=watcher)
-        classifier.config = config
-        return classifier
+        return cls(**settings, watcher=watcher)
 
     # Learning
 
@@ -109,8 +109,7 @@ class IncrementalClassifier:
         else:
             assert self._preprocessing is not None
             preprocessing = self._preprocessing
-            model, old = copy.deepcopy(self._model), self._model.eval().requires_grad_(False)
-        model.requires_grad_(True)
+            model, old = copy.deepcopy(self._model), self._model.eval()
         model.grow(len(new), generator(self.config.seed, "task", task, "head"))
         classes = np.concatenate([self.classes_, new]) if task else new
         ctx = Context(
@@ -255,7 +254,9 @@ class IncrementalClassifier:
 
     def _identity(self, names: npt.NDArray[Any], images: ImageSet) -> str:
         """What must be the same for a checkpoint to be continued: settings, classes, labels and the first images."""
-        digest = hashlib.sha256(json.dumps([to_dict(self.config), self.classes_.tolist(), names.tolist()]).encode())
+        settings = {**to_dict(self.config), "device": None}
+        described = json.dumps([settings, self.classes_.tolist(), names.tolist()], sort_keys=True)
+        digest = hashlib.sha256(described.encode())
         digest.update(images.batch(torch.arange(min(16, len(images)))).numpy().tobytes())
         return digest.hexdigest()
 
