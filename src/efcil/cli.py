@@ -60,10 +60,12 @@ def _run(
 
 def demo(args: argparse.Namespace) -> None:
     """Learn the scikit-learn digits two classes at a time, with EFC++ and with plain fine-tuning beside it."""
+    import torch
     from rich.console import Console
 
     from efcil.console import print_results
 
+    torch.set_num_threads(1)  # a network this small loses more than it wins by sharing its work
     console = Console()
     console.print("Ten handwritten digits arrive two at a time; images of earlier digits are never seen again.\n")
     ours, folder = _run(console, "digits-cold5", "efc++", args.out, resume=True)
