@@ -101,3 +101,14 @@ def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFi
     (line,) = json.loads(capsys.readouterr().out)
     assert (line["per_step_accuracy"], line["per_step_accuracy_std"]) == (64.0, None)
     assert summary_table([line]).row_count == 1
+
+
+def test_methods_share_the_first_task_and_end_as_if_they_had_not(tmp_path: Path) -> None:
+    arguments = [part for change in TINY.split(",") for part in ("--set", change)]
+    for out, shared in (("alone", []), ("shared", ["--first-tasks", str(tmp_path / "first-tasks")])):
+        for method in ("finetune", "efc++", "joint"):
+            command = ["run", "digits-cold5", "--method", method, "--out", str(tmp_path / out), *arguments, *shared]
+            assert main(command) == 0
+    assert len(list((tmp_path / "first-tasks").iterdir())) == 1  # trained once for all three
+    for state in (tmp_path / "alone").glob("*/state.efcil"):
+        assert state.read_bytes() == (tmp_path / "shared" / state.parent.name / "state.efcil").read_bytes()

@@ -70,6 +70,7 @@ class IncrementalClassifier:
         self.watcher: Watcher = watcher or Silent()
         self.classes_: npt.NDArray[Any] = np.array([])
         self.tasks_: list[int] = []  # classes learnt in each partial_fit
+        self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
         self._method: Method = build_method(method, self.config.options)
         self._given_backbone = None if isinstance(backbone, str) else _checked_backbone(backbone)
         self._model: IncrementalModel | None = None
@@ -123,13 +124,14 @@ class IncrementalClassifier:
             preprocessing=preprocessing,
             augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
             device=device,
-            identity=self._identity(names, labelled),
+            identity=self._fingerprint(labelled, names),
             past=self._past(past, labelled.size, device),
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
         self._model, self._method, self._preprocessing = model.eval(), method, preprocessing
         self.classes_, self.tasks_ = classes, [*self.tasks_, len(new)]
+        self.saved_seconds_ = ctx.saved_seconds
         return self
 
     # Using
@@ -216,6 +218,23 @@ class IncrementalClassifier:
 
     # Small things
 
+    def fingerprint(self, images: Any, labels: Labels | None = None) -> str:
+        """A name for learning these images next: equal for equal settings, classes and images.
+
+        For the first task it leaves out what does not touch its epochs, so most methods have it in common.
+        """
+        return self._fingerprint(*self._labelled(images, labels))
+
+    def _fingerprint(self, images: ImageSet, names: npt.NDArray[Any]) -> str:
+        settings = to_dict(self.config)
+        later = ["method", "options", "incremental"] if not self.tasks_ and self._method.shares_first_task else []
+        for name in ["device", *later]:
+            del settings[name]
+        described = json.dumps([settings, self.classes_.tolist(), names.tolist()], sort_keys=True)
+        digest = hashlib.sha256(described.encode())
+        digest.update(images.batch(torch.arange(min(16, len(images)))).numpy().tobytes())
+        return digest.hexdigest()
+
     @property
     def needs_past(self) -> bool:
         """Whether partial_fit must be given earlier images (upper bounds and oracles only)."""
@@ -251,14 +270,6 @@ class IncrementalClassifier:
             listed = ", ".join(str(name) for name in again[:5])
             raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
         return new
-
-    def _identity(self, names: npt.NDArray[Any], images: ImageSet) -> str:
-        """What must be the same for a checkpoint to be continued: settings, classes, labels and the first images."""
-        settings = {**to_dict(self.config), "device": None}
-        described = json.dumps([settings, self.classes_.tolist(), names.tolist()], sort_keys=True)
-        digest = hashlib.sha256(described.encode())
-        digest.update(images.batch(torch.arange(min(16, len(images)))).numpy().tobytes())
-        return digest.hexdigest()
 
     def _past(self, past: tuple[Any, Labels] | None, size: int, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""

@@ -45,6 +45,7 @@ def _run(
     data_root: Path | None = None,
     resume: bool = False,
     tensorboard: bool = False,
+    first_tasks: Path | None = None,
 ) -> tuple[dict[str, Any], Path]:
     """One run with its display; returns its metrics and its folder."""
     from efcil.console import RunDisplay
@@ -55,7 +56,7 @@ def _run(
     config = resolve(preset, method, seed, set)
     folder = out / run_name(preset, config, set)
     with RunDisplay(console, folder, method, tensorboard) as display:
-        return run_stream(config, preset, folder, display, data_root, resume), folder
+        return run_stream(config, preset, folder, display, data_root, resume, first_tasks), folder
 
 
 def demo(args: argparse.Namespace) -> None:
@@ -228,6 +229,9 @@ def parser() -> argparse.ArgumentParser:
         help="change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
     )
     command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    command.add_argument(
+        "--first-tasks", type=Path, metavar="DIR", help="share the trained first task with runs that have the same one"
+    )
     command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
     command.add_argument("--json", action="store_true", help="print the metrics as JSON on standard output")
 

@@ -31,7 +31,7 @@ from efcil.evaluate import accuracy_per_task
 from efcil.metrics import NAMES, summarize
 from efcil.progress import Watcher
 from efcil.scenarios import flat
-from efcil.state import write_text
+from efcil.state import write_bytes, write_text
 
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
 
@@ -62,8 +62,12 @@ def run(
     watcher: RunWatcher,
     data_root: Path | None = None,
     resume: bool = False,
+    first_tasks: Path | None = None,
 ) -> dict[str, Any]:
-    """Learn and evaluate every step; returns the metrics. A run that was cut off goes on with ``resume``."""
+    """Learn and evaluate every step; returns the metrics. A run that was cut off goes on with ``resume``.
+
+    ``first_tasks`` is a folder where runs leave the trained first task for others that would train the same.
+    """
     metrics = existing_metrics(folder, config, resume)
     if metrics.get("finished"):
         return metrics
@@ -83,6 +87,10 @@ def run(
         started = time.monotonic()
         if len(classifier.tasks_) == index:  # otherwise it was learnt and saved, but cut off before it was evaluated
             task = stream.task(index)
+            shared = None
+            if first_tasks and index == 0:
+                shared = first_tasks / f"{classifier.fingerprint(task.train, task.train_labels)}.efcil"
+                copy(shared, checkpoint)
             past = stream.past(index) if classifier.needs_past else None
             classifier.partial_fit(
                 task.train,
@@ -90,6 +98,9 @@ def run(
                 past=(past.train, past.train_labels) if past else None,
                 checkpoint=checkpoint,
             )
+            started -= classifier.saved_seconds_
+            if shared:
+                copy(checkpoint, shared)
             classifier.save(state)
         accuracies = accuracy_per_task(classifier, stream, index + 1)
         metrics = with_step(metrics, accuracies, time.monotonic() - started, finished=index + 1 == len(stream))
@@ -97,6 +108,12 @@ def run(
         checkpoint.unlink(missing_ok=True)
         watcher.finished_step(metrics)
     return metrics
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file that is there to a place where there is none."""
+    if source.exists() and not target.exists():
+        write_bytes(target, source.read_bytes())
 
 
 def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str, Any]:

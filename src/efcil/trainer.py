@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def train(
     optimizer = build_optimizer(training, groups)
     rates = [group["lr"] for group in groups]
     start = load_checkpoint(checkpoint, ctx, method, optimizer) if checkpoint and checkpoint.exists() else 0
+    begun = time.monotonic() - ctx.saved_seconds
     compute_loss = method.first_loss if ctx.first else method.loss
     for epoch in range(start, training.epochs):
         ctx.reseed("epoch", epoch)
@@ -77,7 +79,7 @@ def train(
             watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(batch.x)))
         method.after_epoch(ctx)
         if checkpoint:
-            save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1)
+            save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1, time.monotonic() - begun)
         watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
 
 
@@ -121,7 +123,7 @@ def diverged(what: str) -> TrainingError:
 
 
 def save_checkpoint(
-    path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer, epochs_done: int
+    path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer, epochs_done: int, seconds: float
 ) -> None:
     moments = {
         f"{index}.{name}": torch.as_tensor(value)
@@ -134,7 +136,8 @@ def save_checkpoint(
         **state.prefixed("optimizer", moments),
         **state.prefixed("method", method.progress()),
     }
-    state.write(path, "checkpoint", tensors, {"task": ctx.task, "identity": ctx.identity, "epochs_done": epochs_done})
+    meta = {"task": ctx.task, "identity": ctx.identity, "epochs_done": epochs_done, "seconds": seconds}
+    state.write(path, "checkpoint", tensors, meta)
 
 
 def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> int:
@@ -154,4 +157,5 @@ def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.o
         moments.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     method.load_progress(state.section("method", tensors))
+    ctx.saved_seconds = float(meta["seconds"])
     return int(meta["epochs_done"])

@@ -86,6 +86,7 @@ def _start(job: Job, data_root: Path | None) -> None:
     cell = job.cell
     command = [sys.executable, "-m", "efcil.cli", "run", cell.preset, "--method", cell.method, "--resume"]
     command += ["--seed", str(cell.seed), "--out", str(job.folder.parent)]
+    command += ["--first-tasks", str(job.folder.parent / "first-tasks")]  # the same for most methods: train it once
     command += [part for change in cell.changes for part in ("--set", change)]
     command += ["--data-root", str(data_root)] if data_root else []
     environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ}

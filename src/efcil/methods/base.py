@@ -45,6 +45,7 @@ class Context:
     augmentation: Augmentation
     device: torch.device
     identity: str = ""  # fingerprint of the task and all settings, which a checkpoint must match
+    saved_seconds: float = 0.0  # time that the epochs found in a checkpoint had taken
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
 
@@ -98,6 +99,8 @@ class Method:
     stores: ClassVar[str] = "nothing"
     """What is kept between tasks besides the model."""
     exemplar_free: ClassVar[bool] = True
+    shares_first_task: ClassVar[bool] = True
+    """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
     freezes_batchnorm: ClassVar[bool] = True
     """BatchNorm stays as the first task left it."""
     recipe: ClassVar[dict[str, Any]] = {}

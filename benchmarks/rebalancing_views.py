@@ -1,0 +1,89 @@
+"""Re-balancing with a few cached augmented views against fresh ones in all 50 epochs: accuracy and cost.
+
+    OMP_NUM_THREADS=1 python benchmarks/rebalancing_views.py DATA_ROOT [SEEDS] [TASKS]
+
+The stream of the preset cifar100-cold10-cpu is learnt as usual. After each task the heads are re-balanced again from
+the same trained backbone and the same prototypes with 1, 2, 5 and 50 views, and each result is measured on all test
+images seen so far.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, ClassVar
+
+import torch
+
+from efcil import IncrementalClassifier, data
+from efcil.data.stream import Stream
+from efcil.evaluate import accuracy_per_task
+from efcil.methods import METHODS
+from efcil.methods.base import Context
+from efcil.methods.efc_plus_plus import EFCPlusPlus
+from efcil.prototypes import GaussianPrototypes
+from efcil.rebalancing import rebalance
+from efcil.scenarios import resolve
+
+VIEWS = (1, 2, 5, 50)
+
+
+class Remembering(EFCPlusPlus):
+    """EFC++ that tells what its last re-balancing started from."""
+
+    start: ClassVar[dict[str, Any]] = {}
+
+    def rebalance(self, ctx: Context) -> None:
+        weight = ctx.model.weight.detach().clone()
+        Remembering.start = {"ctx": ctx, "weight": weight, "prototypes": self.memory.prototypes}
+        super().rebalance(ctx)
+
+
+def measured(classifier: IncrementalClassifier, stream: Stream, tasks: int, views: int) -> tuple[float, float]:
+    """A_step with so many views, and the seconds that extracting and training took."""
+    start = Remembering.start
+    ctx: Context = start["ctx"]
+    prototypes: GaussianPrototypes = start["prototypes"]
+    settings = replace(classifier._method.options.rebalancing, views=views)
+    begun = time.perf_counter()
+    ctx.reseed("re-balancing", views)
+    features = [ctx.extract(ctx.model, augmented=True)[0] for _ in range(views)]
+    weight = rebalance(start["weight"], prototypes, features, ctx.columns, settings, ctx.rng)
+    taken = time.perf_counter() - begun
+    kept = ctx.model.weight.detach().clone()
+    ctx.model.set_weight(weight)
+    accuracy = mean(accuracy_per_task(classifier, stream, tasks))
+    ctx.model.set_weight(kept)
+    return accuracy, taken
+
+
+def main(root: Path, seeds: int, tasks: int) -> None:
+    METHODS["efc++"] = Remembering
+    found: dict[int, list[tuple[float, float]]] = {views: [] for views in VIEWS}
+    for seed in range(seeds):
+        config = resolve("cifar100-cold10-cpu", "efc++", seed)
+        stream = Stream(data.load(config.data, root, config.classifier.image_size), config.stream, seed)
+        classifier = IncrementalClassifier.from_config(config.classifier)
+        for index in range(tasks):
+            task = stream.task(index)
+            classifier.partial_fit(task.train, task.train_labels)
+            if index:
+                for views in VIEWS:
+                    found[views].append(measured(classifier, stream, index + 1, views))
+                    print(
+                        f"seed {seed} task {index + 1} views {views}: {found[views][-1]}", file=sys.stderr, flush=True
+                    )
+    print("| views | A_step − A_step with 50 views | seconds per task |\n|---:|---:|---:|")
+    for views in VIEWS:
+        gaps = [ours[0] - fresh[0] for ours, fresh in zip(found[views], found[50], strict=True)]
+        spread = f"{mean(gaps):+.2f} ± {stdev(gaps):.2f}"
+        print(f"| {views} | {spread} | {mean(seconds for _, seconds in found[views]):.1f} |")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    root, seeds, tasks = (*sys.argv[1:], *("3", "4")[len(sys.argv) - 2 :])
+    main(Path(root), int(seeds), int(tasks))
