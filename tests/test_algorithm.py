@@ -78,13 +78,41 @@ def test_normalised_efm_has_mean_eigenvalue_one(monkeypatch: pytest.MonkeyPatch)
     assert ratio.std() / ratio.mean().abs() < 1e-3  # only its size is changed
 
 
-def test_oracle_means_are_those_of_the_old_images_in_the_new_network() -> None:
-    classifier = IncrementalClassifier("efc++", width=8, epochs=1, augmentation="none", options={"drift": "oracle"})
+@pytest.mark.parametrize("drift", ["efm", "oracle"])
+@pytest.mark.parametrize("covariance", ["kept", "oracle"])
+def test_oracle_statistics_are_those_of_the_old_images_in_the_new_network(drift: str, covariance: str) -> None:
+    """The arms of Table 6."""
+    options = {"drift": drift, "covariance": covariance, "rebalancing": {"epochs": 1}}
+    classifier = IncrementalClassifier("efc++", width=8, epochs=1, augmentation="none", options=options)
     classifier.partial_fit(IMAGES[:24], LABELS[:24])
-    classifier.partial_fit(IMAGES[24:], LABELS[24:], past=(IMAGES[:24], LABELS[:24]))
+    before = classifier._method.memory.prototypes
+    past = (IMAGES[:24], LABELS[:24])
+    classifier.partial_fit(IMAGES[24:], LABELS[24:], past=past)
     model, preprocessing = classifier._fitted()
     pixels = torch.from_numpy(IMAGES[:24]).permute(0, 3, 1, 2)
     with torch.no_grad():
-        features = model.features(preprocessing.normalised(pixels, torch.device("cpu")))
-    expected = torch.stack([features[:12].mean(0), features[12:].mean(0)])
-    torch.testing.assert_close(classifier._method.memory.prototypes.means[:2], expected, rtol=1e-4, atol=1e-5)
+        features = model.features(preprocessing.normalised(pixels, torch.device("cpu"))).double()
+    after = classifier._method.memory.prototypes
+    for index, rows in enumerate((features[:12], features[12:])):
+        true_mean = torch.allclose(after.means[index].double(), rows.mean(0), rtol=1e-4, atol=1e-5)
+        true_covariance = torch.allclose(after.covariance(index).double(), rows.T.cov(), rtol=1e-3, atol=1e-4)
+        assert true_mean == (drift == "oracle")
+        assert true_covariance == (covariance == "oracle")
+        assert torch.equal(after.factors[index], before.factors[index]) == (covariance == "kept")
+
+
+@pytest.mark.parametrize("drift", ["linear", "ridge", "mlp"])
+def test_a_fitted_map_carries_means_and_covariances(monkeypatch: pytest.MonkeyPatch, drift: str) -> None:
+    original = consolidation.COMPENSATORS[drift]
+    results = []
+
+    def spying(*args: Any) -> Any:
+        results.append(original(*args))
+        return results[-1]
+
+    monkeypatch.setitem(consolidation.COMPENSATORS, drift, spying)
+    order, given, method = taught(monkeypatch, "efc++", drift=drift, rebalancing={"epochs": 1})
+    assert "compensate" not in order
+    ((means, factors),) = results
+    torch.testing.assert_close(given["rebalance"][1].means, means)
+    torch.testing.assert_close(method.memory.prototypes.factors[:2], factors)

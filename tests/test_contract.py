@@ -31,11 +31,16 @@ from efcil.methods.base import Context
 from efcil.progress import Silent, Step
 from efcil.trainer import learn_task
 
-QUICK: dict[str, dict[str, Any]] = {"efc++": {"rebalancing": {"views": 2, "epochs": 3}}}  # to save time only
+QUICK: dict[str, dict[str, Any]] = {  # to save time only
+    "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
+    "acil": {"expansion": 48},
+    "ds-al": {"expansion": 48},
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
     "efc++ oracle": ("efc++", {"drift": "oracle", **QUICK["efc++"]}),
     "efc oracle": ("efc", {"drift": "oracle"}),
+    "efc++ efim": ("efc++", {"regularizer": "efim", **QUICK["efc++"]}),
 }
 
 EXEMPTIONS: dict[str, dict[str, str]] = {
@@ -59,6 +64,17 @@ STATE_FIELDS: dict[str, set[str]] = {
     "finetune": set(),
     "freeze": {"means"},
     "joint": set(),
+    "sdc": {"means"},
+    "acil": {"expansion", "inverse", "weight"},
+    "ds-al": {"expansion", "main_inverse", "main_weight", "compensation_inverse", "compensation_weight"},
+    "fecam": {"means", "whitenings"},
+    "fetril": {"means", "weight", "bias"},
+    "lwf": set(),
+    "ewc": {"fisher"},
+    "mas": {"omega"},
+    "si": {"omega"},
+    "rwalk": {"fisher", "path_scores"},
+    "lfl": set(),
 }
 HEADER_FIELDS = {
     *("format", "version", "kind", "checksum"),

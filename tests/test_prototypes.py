@@ -153,14 +153,6 @@ def test_extending_puts_new_classes_after_old_ones() -> None:
     assert torch.equal(both.factors[2], new.factors[0])
 
 
-def test_moving_means_keeps_covariances() -> None:
-    before = gaussian_prototypes(*features_of([5, 6]))
-    after = before.with_means(before.means + 1)
-    assert torch.equal(after.factors, before.factors)
-    assert torch.equal(after.counts, before.counts)
-    assert torch.equal(after.means, before.means + 1)
-
-
 @pytest.mark.parametrize("per_class", [0, 1, 5])
 def test_sample_gives_as_many_of_every_class(per_class: int) -> None:
     prototypes = gaussian_prototypes(*features_of([5, 6, 1]))

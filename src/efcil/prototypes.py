@@ -35,9 +35,6 @@ class GaussianPrototypes:
         pairs = ((getattr(self, name), getattr(other, name)) for name in ("means", "factors", "counts"))
         return GaussianPrototypes(*(torch.cat(pair) for pair in pairs))
 
-    def with_means(self, means: Tensor) -> GaussianPrototypes:
-        return GaussianPrototypes(means, self.factors, self.counts)
-
     def covariance(self, index: int) -> Tensor:
         """Σ_c of one class (n, n)."""
         factor = self.factors[index]

@@ -7,14 +7,31 @@ from typing import Any
 
 from efcil.config import from_dict
 from efcil.errors import unknown
+from efcil.methods.acil import ACIL
 from efcil.methods.base import Method
+from efcil.methods.ds_al import DSAL
 from efcil.methods.efc import EFC
 from efcil.methods.efc_plus_plus import EFCPlusPlus
+from efcil.methods.ewc import EWC
+from efcil.methods.fecam import FeCAM
+from efcil.methods.fetril import FeTrIL
 from efcil.methods.finetune import FineTune
 from efcil.methods.freeze import Freeze
 from efcil.methods.joint import Joint
+from efcil.methods.lfl import LfL
+from efcil.methods.lwf import LwF
+from efcil.methods.mas import MAS
+from efcil.methods.rwalk import RWalk
+from efcil.methods.sdc import SDC
+from efcil.methods.si import SI
 
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (EFCPlusPlus, EFC, FineTune, Freeze, Joint)}
+METHODS: dict[str, type[Method]] = {
+    cls.name: cls
+    for cls in (
+        *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
+        *(LwF, EWC, MAS, SI, RWalk, LfL),
+    )
+}
 
 
 def method_class(name: str) -> type[Method]:

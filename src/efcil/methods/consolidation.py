@@ -8,11 +8,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from efcil.compensators import COMPENSATORS
 from efcil.config import at_least
 from efcil.drift import Kernel, compensate
 from efcil.efm import efm_loss, empirical_feature_matrix, normalised
 from efcil.methods.base import Batch, Context, State
 from efcil.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.regularizers import (
+    feature_distillation,
+    fisher_diagonal,
+    flat_weights,
+    old_head_distillation,
+    quadratic_penalty,
+    training_batches,
+)
+
+Regularizer = Literal["efm", "efim", "kd", "fd"]
+BEST_WEIGHT: dict[Regularizer, float] = {"efim": 1e5, "kd": 50.0, "fd": 1.0}  # appendix H
+TEMPERATURE = 2.0  # of knowledge distillation, as for LwF
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,11 @@ class ConsolidationOptions:
     """Weight of the identity (plain feature distillation), η of Eq. 10."""
     normalise_efm: bool = False
     """Divide E by its mean non-zero eigenvalue, so that λ transfers across widths and data sets."""
-    drift: Literal["efm", "none", "oracle"] = "efm"
-    """How old means follow the backbone: Eqs. 14-15, not at all, or recomputed from old images (analysis only)."""
+    drift: Literal["efm", "none", "linear", "ridge", "mlp", "oracle"] = "efm"
+    """How old means follow the backbone: Eqs. 14-15, not at all, by a map fitted on the current images, which carries
+    the covariances too, or recomputed from old images (analysis only)."""
+    covariance: Literal["kept", "oracle"] = "kept"
+    """Covariances of old classes: as learnt (or as the map carries them), or recomputed (analysis only, Table 6)."""
     kernel: Kernel = "scaled"
     """Distances of Eq. 15 scaled to [0, 1] over all pairs, or literally as printed."""
     sigma: float = 0.2
@@ -39,16 +55,24 @@ class ConsolidationOptions:
 
 
 class Consolidation:
-    """E_t and P_{1:t}: what is remembered after task t, and what is done with it."""
+    """E_t and P_{1:t}: what is remembered after task t, and what is done with it.
 
-    def __init__(self, options: ConsolidationOptions) -> None:
+    ``regularizer`` with its ``weight`` may put another loss in the place of L^EFM; all else stays (Table 4).
+    """
+
+    def __init__(
+        self, options: ConsolidationOptions, regularizer: Regularizer = "efm", weight: float | None = None
+    ) -> None:
         self.options = options
+        self.regularizer = regularizer
+        self.weight = BEST_WEIGHT.get(regularizer, 1.0) if weight is None else weight
         self.prototypes = GaussianPrototypes.none()  # P_{1:t}
         self.efm = torch.empty(0)  # E_t, (n, n)
+        self.fisher = torch.empty(0)  # diagonal of F_t, for E-FIM only (P,)
 
     @property
     def needs_past(self) -> bool:
-        return self.options.drift == "oracle"
+        return "oracle" in (self.options.drift, self.options.covariance)
 
     @property
     def augmented(self) -> bool:
@@ -61,17 +85,37 @@ class Consolidation:
             old_features = ctx.old.features(batch.x)
         return efm_loss(features - old_features, self.efm, self.options.lambda_efm, self.options.eta)
 
-    def update_prototypes(self, ctx: Context) -> None:
-        """P_{1:t−1} ← P_{1:t−1} + Δ(E_{t−1}) (Eqs. 14-15)."""
+    def regularization(self, ctx: Context, batch: Batch, features: Tensor) -> Tensor:
+        """L^EFM, or what Table 4 puts in its place: E-FIM (Eq. 4), KD (as LwF) or FD (Eq. 5)."""
         assert ctx.old is not None
-        means = self.prototypes.means
+        if self.regularizer == "efm":
+            return self.efm_loss(ctx, batch, features)
+        if self.regularizer == "efim":
+            loss = quadratic_penalty(self.fisher, flat_weights(ctx.model), flat_weights(ctx.old).detach())
+        elif self.regularizer == "kd":
+            loss = old_head_distillation(ctx.old, batch.x, features, TEMPERATURE)
+        else:
+            with torch.no_grad():
+                old_features = ctx.old.features(batch.x)
+            loss = feature_distillation(features, old_features)
+        return self.weight * loss
+
+    def update_prototypes(self, ctx: Context) -> None:
+        """P_{1:t−1} ← P_{1:t−1} + Δ(E_{t−1}) (Eqs. 14-15), or one of the alternatives."""
+        assert ctx.old is not None
+        drift, means, factors = self.options.drift, self.prototypes.means, self.prototypes.factors
         ctx.reseed("drift")
-        if self.options.drift == "efm":
+        if drift not in ("none", "oracle"):
             old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
-            means = compensate(means, old, new, self.efm, self.options.sigma, self.options.kernel)
-        elif self.options.drift == "oracle":
-            means = oracle_means(ctx, self.augmented)
-        self.prototypes = self.prototypes.with_means(means)
+            if drift == "efm":
+                means = compensate(means, old, new, self.efm, self.options.sigma, self.options.kernel)
+            else:
+                means, factors = COMPENSATORS[drift](old, new, means, factors, ctx.rng)
+        if self.needs_past:
+            true = oracle_prototypes(ctx, self.augmented)
+            means = true.means if drift == "oracle" else means
+            factors = true.factors if self.options.covariance == "oracle" else factors
+        self.prototypes = GaussianPrototypes(means, factors, self.prototypes.counts)
 
     def remember(self, ctx: Context) -> None:
         """P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t) (Eq. 8)."""
@@ -81,19 +125,23 @@ class Consolidation:
         self.prototypes = new if ctx.first else self.prototypes.extended(new)
         efm = empirical_feature_matrix(features, ctx.model.weight.detach())
         self.efm = normalised(efm) if self.options.normalise_efm else efm
+        if self.regularizer == "efim":
+            self.fisher = fisher_diagonal(ctx.model, training_batches(ctx))
 
     def state(self) -> State:
         p = self.prototypes
-        return {"means": p.means, "covariance_factors": p.factors, "counts": p.counts, "efm": self.efm}
+        fisher = {"fisher": self.fisher} if self.regularizer == "efim" else {}
+        return {"means": p.means, "covariance_factors": p.factors, "counts": p.counts, "efm": self.efm, **fisher}
 
     def load_state(self, state: State) -> None:
         self.prototypes = GaussianPrototypes(state["means"], state["covariance_factors"], state["counts"])
         self.efm = state["efm"]
+        self.fisher = state.get("fisher", self.fisher)
 
 
-def oracle_means(ctx: Context, augmented: bool) -> Tensor:
-    """True means of the old classes in the new feature space, from images no real run would have (Table 6)."""
+def oracle_prototypes(ctx: Context, augmented: bool) -> GaussianPrototypes:
+    """The old classes as they really are in the new feature space, from images no real run would have (Table 6)."""
     assert ctx.past is not None
     images, columns = ctx.past
     (features,) = ctx.extract(ctx.model, augmented=augmented, images=images)
-    return torch.stack([features[columns == column].mean(0) for column in columns.unique()])
+    return gaussian_prototypes(features, columns)

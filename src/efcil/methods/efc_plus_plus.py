@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from efcil.config import at_least
+from efcil.errors import UserError
 from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
-from efcil.methods.consolidation import Consolidation, ConsolidationOptions
+from efcil.methods.consolidation import Consolidation, ConsolidationOptions, Regularizer
 from efcil.rebalancing import Rebalancing, rebalance
 
 
@@ -19,19 +21,29 @@ class EFCPlusPlus(Method):
     class Options(ConsolidationOptions):
         """Settings of EFC++."""
 
+        regularizer: Regularizer = "efm"
+        """L^EFM, or in its place E-FIM (Eq. 4), knowledge distillation or feature distillation (Eq. 5): Table 4."""
+        lambda_regularizer: float | None = None
+        """Weight of efim, kd or fd; empty: the paper's best, 100000, 50 or 1. L^EFM has lambda_efm and eta instead."""
         rebalancing: Rebalancing = field(default_factory=Rebalancing)
         """Settings of the re-balancing phase."""
 
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            at_least(self, lambda_regularizer=0.0)
+            if self.regularizer == "efm" and self.lambda_regularizer is not None:
+                raise UserError("lambda_regularizer weighs efim, kd or fd; for efm set lambda_efm and eta.")
+
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.memory = Consolidation(options)  # E_t and P_{1:t}
+        self.memory = Consolidation(options, options.regularizer, options.lambda_regularizer)  # E_t and P_{1:t}
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Backbone training: L^train = L^EFM + L^ce(f(X; θ_t); W_{t−1:t}) (Eq. 12)."""
         features = ctx.model.features(batch.x)
         return {
             "ce": newest_cross_entropy(ctx, features, batch.y),
-            "efm": self.memory.efm_loss(ctx, batch, features),
+            self.options.regularizer: self.memory.regularization(ctx, batch, features),
         }
 
     def after_task(self, ctx: Context) -> None:

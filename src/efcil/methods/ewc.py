@@ -1,0 +1,52 @@
+"""EWC: Elastic Weight Consolidation, a quadratic penalty on moving weights with much Fisher information."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from efcil.config import at_least
+from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.regularizers import fisher_diagonal, flat_weights, fused, quadratic_penalty, training_batches
+
+
+class EWC(Method):
+    name = "ewc"
+    year = 2017
+    idea = "important weights stay where they are; importance is the diagonal of the Fisher information"
+    stores = "one importance per weight"
+    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of EWC."""
+
+        lambda_efim: float = 5000.0
+        """Weight of the penalty."""
+        alpha: float = 0.5
+        """Part of the old importances when new ones are fused in."""
+
+        def __post_init__(self) -> None:
+            at_least(self, lambda_efim=0.0, alpha=0.0)
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.fisher = torch.zeros(())  # F, (P,)
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Cross-entropy among the new classes + λ/2 Σ_i F_i (θ_i − θ*_i)²."""
+        assert ctx.old is not None
+        penalty = quadratic_penalty(self.fisher, flat_weights(ctx.model), flat_weights(ctx.old).detach())
+        return {**super().loss(ctx, batch), "ewc": self.options.lambda_efim / 2 * penalty}
+
+    def after_task(self, ctx: Context) -> None:
+        fisher = fisher_diagonal(ctx.model, training_batches(ctx))
+        self.fisher = fused(self.fisher, fisher, self.options.alpha)
+
+    def state(self) -> State:
+        return {"fisher": self.fisher}
+
+    def load_state(self, state: State) -> None:
+        self.fisher = state["fisher"]

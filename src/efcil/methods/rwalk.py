@@ -1,0 +1,94 @@
+"""RWalk: Riemannian Walk, the Fisher information of EWC and a path integral like that of SI in one penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from efcil.config import at_least
+from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.regularizers import (
+    PathIntegral,
+    fisher_diagonal,
+    flat_weights,
+    fused,
+    quadratic_penalty,
+    training_batches,
+)
+
+
+class RWalk(Method):
+    name = "rwalk"
+    year = 2018
+    idea = "important weights stay where they are; importance is Fisher information plus gain along the way"
+    stores = "two importances per weight"
+    shares_first_task = False  # the path is followed from the first step on
+    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of RWalk."""
+
+        lambda_rwalk: float = 1.0
+        """Weight of the penalty."""
+        alpha: float = 0.5
+        """Part of the old Fisher information when the new one is fused in."""
+        xi: float = 0.1
+        """Damping ξ, which bounds the score of weights that hardly moved."""
+
+        def __post_init__(self) -> None:
+            at_least(self, lambda_rwalk=0.0, alpha=0.0, xi=1e-12)
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.path = PathIntegral()  # ω and θ*
+        self.fisher = torch.zeros(())  # F, (P,)
+        self.path_scores = torch.zeros(())  # S, (P,)
+
+    def before_task(self, ctx: Context) -> None:
+        self.path.begin_task(ctx.model)
+
+    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
+        terms = super().first_loss(ctx, batch)
+        self.path.begin_step(ctx.model, terms["ce"])
+        return terms
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Cross-entropy among the new classes + λ Σ_i (F_i + S_i) (θ_i − θ*_i)²; the path is that of all classes."""
+        features = ctx.model.features(batch.x)
+        self.path.begin_step(ctx.model, F.cross_entropy(ctx.model.logits(features), batch.y))
+        penalty = quadratic_penalty(self.fisher + self.path_scores, flat_weights(ctx.model), self.path.start)
+        return {
+            "ce": newest_cross_entropy(ctx, features, batch.y),
+            "rwalk": self.options.lambda_rwalk * penalty,
+        }
+
+    def after_step(self, ctx: Context) -> None:
+        self.path.end_step(ctx.model)
+
+    def after_task(self, ctx: Context) -> None:
+        path, way = self.path.end_task(ctx.model)
+        fisher = fisher_diagonal(ctx.model, training_batches(ctx))
+        self.fisher = fused(self.fisher, fisher, self.options.alpha)
+        self.path_scores = (self.path_scores + path_score(path, self.fisher, way, self.options.xi)) / 2
+
+    def state(self) -> State:
+        return {"fisher": self.fisher, "path_scores": self.path_scores}
+
+    def load_state(self, state: State) -> None:
+        self.fisher, self.path_scores = state["fisher"], state["path_scores"]
+
+    def progress(self) -> State:
+        return self.path.progress()
+
+    def load_progress(self, state: State) -> None:
+        self.path.load_progress(state)
+
+
+def path_score(path: Tensor, fisher: Tensor, way: Tensor, xi: float) -> Tensor:
+    """max(0, ω_i / (F_i (θ_i − θ*_i)² + ξ)), (P,)."""
+    return torch.relu(path / (fisher * way + xi))

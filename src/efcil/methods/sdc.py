@@ -1,0 +1,75 @@
+"""SDC: nearest class mean, the means moved by what the new images moved (Semantic Drift Compensation)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from efcil.config import at_least
+from efcil.drift import Kernel, compensate
+from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.model import IncrementalModel
+
+
+class SDC(Method):
+    name = "sdc"
+    year = 2020
+    idea = "feature distillation, nearest class mean with semantic drift compensation"
+    stores = "class means"
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of SDC."""
+
+        tradeoff: float = 1.0
+        """Weight of the feature distillation."""
+        kernel: Kernel = "literal"
+        """Distances as they are, or first scaled to [0, 1] over all pairs of mean and image."""
+        sigma: float = 0.3
+        """Width of the kernel, σ."""
+
+        def __post_init__(self) -> None:
+            at_least(self, tradeoff=0.0, sigma=1e-6)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.means = torch.empty(0)  # (m, n)
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Cross-entropy of the new classes and ½ tradeoff Σ‖y' − y‖² (E-LwF)."""
+        assert ctx.old is not None
+        features = ctx.model.features(batch.x)
+        with torch.no_grad():
+            old_features = ctx.old.features(batch.x)
+        drift = F.normalize(features) - F.normalize(old_features)  # y' − y, (B, n)
+        return {
+            "ce": newest_cross_entropy(ctx, features, batch.y),
+            "distillation": self.options.tradeoff / 2 * drift.square().sum(),
+        }
+
+    def after_task(self, ctx: Context) -> None:
+        (new,) = ctx.extract(ctx.model, augmented=False)
+        new = F.normalize(new)  # y'
+        means = torch.stack([new[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        if ctx.old is None:
+            self.means = means
+        else:
+            (old,) = ctx.extract(ctx.old, augmented=False)
+            self.means = torch.cat([self.moved(F.normalize(old), new), means])
+
+    def moved(self, old: Tensor, new: Tensor) -> Tensor:
+        """μ_c + Σ_i w_ic (y'_i − y_i) / Σ_i w_ic with w_ic = exp(−‖y_i − μ_c‖² / 2σ²), (m, n)."""
+        identity = torch.eye(old.shape[1], dtype=old.dtype, device=old.device)  # the metric of plain distances
+        return compensate(self.means, old, new, identity, self.options.sigma, self.options.kernel)
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        return -torch.cdist(F.normalize(features), self.means).square()
+
+    def state(self) -> State:
+        return {"means": self.means}
+
+    def load_state(self, state: State) -> None:
+        self.means = state["means"]
