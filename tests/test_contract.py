@@ -35,6 +35,7 @@ QUICK: dict[str, dict[str, Any]] = {  # to save time only
     "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
     "acil": {"expansion": 48},
     "ds-al": {"expansion": 48},
+    "adagauss": {"bottleneck": 6},
 }
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
@@ -53,6 +54,9 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
         "efc": "PR-ACE trains all heads together with the backbone (Eq. 17)",
         "efc oracle": "as efc",
         "joint": "cross-entropy over all classes",
+        "pass": "prototypes of old classes train their heads together with the backbone",
+        "il2a": "as pass",
+        "ssre": "as pass",
     },
 }
 
@@ -75,6 +79,13 @@ STATE_FIELDS: dict[str, set[str]] = {
     "si": {"omega"},
     "rwalk": {"fisher", "path_scores"},
     "lfl": set(),
+    "pass": {"means", "radius"},
+    "il2a": {"means", "covariance_factors", "counts"},
+    "ssre": {"means"},
+    "ldc": {"means"},
+    "dpcr": {"means", "uncentred_covariances", "counts", "weight"},
+    "adc": {"means"},
+    "adagauss": {"bottleneck", "means", "covariance_factors"},
 }
 HEADER_FIELDS = {
     *("format", "version", "kind", "checksum"),

@@ -58,6 +58,11 @@ class GaussianPrototypes:
         return drawn
 
 
+def class_means(features: Tensor, columns: Tensor) -> Tensor:
+    """Mean feature vector of each class, classes in the order of their columns, (m, n)."""
+    return torch.stack([features[columns == column].mean(0) for column in columns.unique()])
+
+
 def gaussian_prototypes(features: Tensor, columns: Tensor) -> GaussianPrototypes:
     """Mean and unbiased covariance of each class, classes in the order of their columns.
 

@@ -8,7 +8,10 @@ from typing import Any
 from efcil.config import from_dict
 from efcil.errors import unknown
 from efcil.methods.acil import ACIL
+from efcil.methods.adagauss import AdaGauss
+from efcil.methods.adc import ADC
 from efcil.methods.base import Method
+from efcil.methods.dpcr import DPCR
 from efcil.methods.ds_al import DSAL
 from efcil.methods.efc import EFC
 from efcil.methods.efc_plus_plus import EFCPlusPlus
@@ -17,19 +20,25 @@ from efcil.methods.fecam import FeCAM
 from efcil.methods.fetril import FeTrIL
 from efcil.methods.finetune import FineTune
 from efcil.methods.freeze import Freeze
+from efcil.methods.il2a import IL2A
 from efcil.methods.joint import Joint
+from efcil.methods.ldc import LDC
 from efcil.methods.lfl import LfL
 from efcil.methods.lwf import LwF
 from efcil.methods.mas import MAS
+from efcil.methods.pass_ import PASS
 from efcil.methods.rwalk import RWalk
 from efcil.methods.sdc import SDC
 from efcil.methods.si import SI
+from efcil.methods.ssre import SSRE
 
 METHODS: dict[str, type[Method]] = {
     cls.name: cls
     for cls in (
         *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
         *(LwF, EWC, MAS, SI, RWalk, LfL),
+        *(PASS, IL2A, SSRE),
+        *(LDC, DPCR, ADC, AdaGauss),
     )
 }
 

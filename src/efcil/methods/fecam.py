@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from efcil.config import at_least
 from efcil.methods.base import Context, Method, State
 from efcil.model import IncrementalModel
-from efcil.prototypes import gaussian_prototypes
+from efcil.prototypes import class_means, gaussian_prototypes
 
 RANK_TOLERANCE = 1e-10  # eigenvalues below this part of the greatest are rounding errors
 
@@ -49,7 +49,7 @@ class FeCAM(Method):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
-        means = torch.stack([features[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        means = class_means(features, ctx.columns)
         factors = gaussian_prototypes(tukey(features.double(), self.options.tukey_lambda), ctx.columns).factors
         whitenings = torch.stack([self.whitening(factor @ factor.T).to(features.dtype) for factor in factors])
         self.means = means if ctx.first else torch.cat([self.means, means])

@@ -13,6 +13,7 @@ from efcil.config import at_least
 from efcil.errors import UserError
 from efcil.methods.base import Context, Method, State
 from efcil.model import IncrementalModel
+from efcil.prototypes import class_means
 
 Nearest = Literal["euclidean", "cosine"]
 
@@ -51,7 +52,7 @@ class FeTrIL(Method):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
-        means = torch.stack([features[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        means = class_means(features, ctx.columns)
         columns = ctx.columns
         if not ctx.first:
             pseudo, pseudo_columns = pseudo_features(features, columns, self.means, means, self.options.nearest)

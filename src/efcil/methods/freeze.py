@@ -9,6 +9,7 @@ from torch import Tensor
 
 from efcil.methods.base import Context, Method, State
 from efcil.model import IncrementalModel
+from efcil.prototypes import class_means
 
 
 class Freeze(Method):
@@ -26,7 +27,7 @@ class Freeze(Method):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
-        means = torch.stack([features[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        means = class_means(features, ctx.columns)
         self.means = means if ctx.first else torch.cat([self.means, means])
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from efcil.config import at_least
 from efcil.drift import Kernel, compensate
 from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
 from efcil.model import IncrementalModel
+from efcil.prototypes import class_means
 
 
 class SDC(Method):
@@ -53,7 +54,7 @@ class SDC(Method):
     def after_task(self, ctx: Context) -> None:
         (new,) = ctx.extract(ctx.model, augmented=False)
         new = F.normalize(new)  # y'
-        means = torch.stack([new[ctx.columns == column].mean(0) for column in ctx.columns.unique()])
+        means = class_means(new, ctx.columns)
         if ctx.old is None:
             self.means = means
         else:

@@ -1,0 +1,149 @@
+"""AdaGauss: Gaussians in a small, uncollapsed feature space, adapted task by task, and the Mahalanobis distance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from efcil.compensators import mlp
+from efcil.config import at_least
+from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
+from efcil.methods.fecam import correlation, inverse_root, shrunk
+from efcil.model import IncrementalModel
+from efcil.prototypes import gaussian_prototypes
+from efcil.rotation import rotated
+
+JITTER = 1e-6  # keeps the covariance of a batch positive definite
+
+
+class AdaGauss(Method):
+    name = "adagauss"
+    year = 2024
+    idea = "projected feature distillation against collapse in a 64-d space, Gaussians adapted by a learned map"
+    stores = "a bottleneck layer, class means and covariances behind it"
+    shares_first_task = False
+    recipe: ClassVar = {"incremental": {"batch_size": 256}}  # the anti-collapse loss needs batches well above S
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of AdaGauss."""
+
+        bottleneck: int = 64
+        """Length S of the features behind the bottleneck, never more than the backbone has."""
+        alpha: float = 1.0
+        """Weight of the anti-collapse loss, α."""
+        beta: float = 1.0
+        """Spread from which on the anti-collapse loss is content, β."""
+        lambda_distillation: float = 10.0
+        """Weight of the projected distillation, λ."""
+        gamma: float = 3.0
+        """Shrinkage of covariances towards their mean variance, for predictions only."""
+
+        def __post_init__(self) -> None:
+            at_least(self, bottleneck=1, alpha=0.0, beta=0.0, lambda_distillation=0.0, gamma=0.0)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.bottleneck = torch.empty(0)  # B_t, (S, n)
+        self.means = torch.empty(0)  # (m, S)
+        self.factors = torch.empty(0)  # (m, S, S), lower triangular
+        self.trained = nn.ParameterDict()  # bottleneck and head of the task that is being learnt
+        self.distiller = nn.Sequential()  # φ
+
+    def before_task(self, ctx: Context) -> None:
+        n = ctx.model.feature_dim
+        size = min(self.options.bottleneck, n)
+        bottleneck = uniform(size, n, ctx.rng) if ctx.first else self.bottleneck
+        rows = ctx.classes * (4 if ctx.first and ctx.config.first.rotation else 1)
+        self.trained = nn.ParameterDict({"bottleneck": bottleneck.clone(), "head": uniform(rows, size, ctx.rng)})
+        self.distiller = nn.Sequential(nn.Linear(size, 32 * size), nn.GELU(), nn.Linear(32 * size, size))
+        self.trained.to(ctx.device)
+        self.distiller.to(ctx.device)
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        heads = [*self.trained.parameters(), *self.distiller.parameters()]
+        return parameter_groups(ctx, self.training(ctx), heads)
+
+    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Cross-entropy, with self-rotation as in every first task, and the anti-collapse loss."""
+        turned = ctx.config.first.rotation
+        x, y = rotated(batch.x, batch.y, ctx.classes) if turned else (batch.x, batch.y)
+        return self.shared_terms(self.projected(ctx.model.features(x)), y)
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Cross-entropy among the new classes + α L_AC + λ MSE(φ(z_t), z_{t−1})."""
+        assert ctx.old is not None
+        z = self.projected(ctx.model.features(batch.x))
+        with torch.no_grad():
+            old = ctx.old.features(batch.x) @ self.bottleneck.T
+        distillation = self.options.lambda_distillation * F.mse_loss(self.distiller(z), old)
+        return {**self.shared_terms(z, batch.y - ctx.known), "distillation": distillation}
+
+    def projected(self, features: Tensor) -> Tensor:
+        """z = f Bᵀ, the features that are trained, (B, S)."""
+        return F.linear(features, self.trained["bottleneck"])
+
+    def shared_terms(self, z: Tensor, labels: Tensor) -> Terms:
+        anti_collapse = self.options.alpha * anti_collapse_loss(z, self.options.beta)
+        return {"ce": F.cross_entropy(z @ self.trained["head"].T, labels), "anti_collapse": anti_collapse}
+
+    def after_task(self, ctx: Context) -> None:
+        bottleneck = self.trained["bottleneck"].detach().clone()
+        if ctx.old is not None:
+            old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
+            pairs = old @ self.bottleneck.T, new @ bottleneck.T
+            self.means, self.factors = mlp(*pairs, self.means, self.factors, ctx.rng)
+        (features,) = ctx.extract(ctx.model, augmented=False)
+        added = gaussian_prototypes(features @ bottleneck.T, ctx.columns)
+        self.means = added.means if ctx.first else torch.cat([self.means, added.means])
+        self.factors = added.factors if ctx.first else torch.cat([self.factors, added.factors])
+        self.bottleneck, self.trained, self.distiller = bottleneck, nn.ParameterDict(), nn.Sequential()
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        """Minus the squared Mahalanobis distance of unit vectors to every class, (N, m)."""
+        points, means = F.normalize(features @ self.bottleneck.T), F.normalize(self.means)
+        distances = [
+            ((points - mean) @ self.whitening(factor)).square().sum(1)
+            for mean, factor in zip(means, self.factors, strict=True)
+        ]
+        return -torch.stack(distances, dim=1)
+
+    def whitening(self, factor: Tensor) -> Tensor:
+        """A with A Aᵀ the inverse of the shrunk and normalised covariance, (S, S)."""
+        covariance = factor.double() @ factor.double().T
+        return inverse_root(correlation(shrunk(covariance, self.options.gamma, 0.0))).to(factor.dtype)
+
+    def state(self) -> State:
+        return {"bottleneck": self.bottleneck, "means": self.means, "covariance_factors": self.factors}
+
+    def load_state(self, state: State) -> None:
+        self.bottleneck, self.means, self.factors = state["bottleneck"], state["means"], state["covariance_factors"]
+
+    def progress(self) -> State:
+        return {**self.trained.state_dict(), **self.distiller.state_dict(prefix="distiller.")}
+
+    def load_progress(self, state: State) -> None:
+        own = {name.removeprefix("distiller."): value for name, value in state.items() if name.startswith("distiller.")}
+        self.trained.load_state_dict({name: state[name] for name in ("bottleneck", "head")})
+        self.distiller.load_state_dict(own)
+
+
+def uniform(rows: int, columns: int, rng: torch.Generator) -> Tensor:
+    """The default initialisation of a linear layer without bias, (rows, columns)."""
+    bound = 1 / math.sqrt(columns)
+    return torch.empty(rows, columns).uniform_(-bound, bound, generator=rng)
+
+
+def anti_collapse_loss(z: Tensor, beta: float) -> Tensor:
+    """L_AC = −mean_i min(chol(cov(z))_ii, β); zero for a batch too small to have a covariance of full rank."""
+    if len(z) <= z.shape[1]:
+        return z.new_zeros(())
+    covariance = z.double().T.cov().reshape(z.shape[1], -1)
+    covariance = covariance + JITTER * torch.eye(len(covariance), dtype=covariance.dtype, device=z.device)
+    spread: Tensor = torch.linalg.cholesky(covariance).diagonal()
+    return -spread.clamp_max(beta).mean().to(z.dtype)

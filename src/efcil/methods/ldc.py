@@ -1,0 +1,66 @@
+"""LDC: Learnable Drift Compensation, class means carried by a linear map from old to new features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from efcil.compensators import regression
+from efcil.config import at_least
+from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.lwf import LwF
+from efcil.model import IncrementalModel
+from efcil.prototypes import class_means
+
+
+class LDC(Method):
+    name = "ldc"
+    year = 2024
+    idea = "knowledge distillation, nearest class mean, old means carried by a linear map fitted on the new images"
+    stores = "class means"
+    recipe = LwF.recipe
+
+    @dataclass(frozen=True)
+    class Options(LwF.Options):
+        """Settings of LDC."""
+
+        epsilon: float = 1e-9
+        """Ridge penalty of the map, as a part of the mean diagonal of XᵀX."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            at_least(self, epsilon=1e-12)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.means = torch.empty(0)  # (m, n)
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """That of LwF."""
+        return LwF(self.options).loss(ctx, batch)
+
+    def after_task(self, ctx: Context) -> None:
+        (features,) = ctx.extract(ctx.model, augmented=False)
+        means = class_means(features, ctx.columns)
+        if ctx.old is None:
+            self.means = means
+        else:
+            old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
+            self.means = torch.cat([self.moved(old, new), means])
+
+    def moved(self, old: Tensor, new: Tensor) -> Tensor:
+        """μ_c P with P the least-squares map from old to new features, (m, n)."""
+        linear_map = regression(old.double(), new.double(), self.options.epsilon)  # (n, n)
+        return (self.means.double() @ linear_map).to(self.means.dtype)
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        return -torch.cdist(F.normalize(features), F.normalize(self.means)).square()
+
+    def state(self) -> State:
+        return {"means": self.means}
+
+    def load_state(self, state: State) -> None:
+        self.means = state["means"]
