@@ -215,7 +215,8 @@ def run() -> None:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             while process.poll() is None:
                 status = Path(f"/proc/{process.pid}/status").read_text()
-                peak = max(peak, int(status.partition("VmHWM:")[2].split()[0]))
+                if "VmHWM:" in status:  # not in that of a process that has just ended
+                    peak = max(peak, int(status.partition("VmHWM:")[2].split()[0]))
                 logs = list(Path(out).glob("*/log.txt"))
                 first = first or (time.perf_counter() - start if logs else 0.0)
                 if logs and "step 2 " in logs[0].read_text():
