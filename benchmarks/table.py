@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from efcil.bench.display import cells, paper_cell
+from efcil.bench.display import HEADINGS, cells, paper_cell
 from efcil.bench.results import read_results, summary
 
 if __name__ == "__main__":
@@ -17,7 +17,7 @@ if __name__ == "__main__":
         if line["preset"] != preset:
             preset = line["preset"]
             print(f"\n### {preset}\n")
-            print("| method | seeds | A_step | A_inc | F | PL | minutes | paper A_step / A_inc |")
-            print("|---|---:|---:|---:|---:|---:|---:|---:|")
+            print("| method | seeds |", " | ".join(HEADINGS), "| paper A_step / A_inc |")
+            print("|---|---:|" + "---:|" * len(HEADINGS) + "---:|")
         label = " ".join(filter(None, [line["method"], line["changes"]]))
         print("|", " | ".join([f"`{label}`", str(line["seeds"]), *cells(line), paper_cell(preset, label)]), "|")

@@ -26,6 +26,7 @@ def metrics(a_step: float, a_inc: float = 50.0) -> dict[str, object]:
         "average_forgetting": 1.0,
         "plasticity": 2.0,
         "seconds": 120.0,
+        "kept_bytes": 4000,
         "steps": [{"per_step_accuracy": 90.0}, {"per_step_accuracy": a_step}],
         "accuracy_matrix": [[90.0, None], [10.0, a_step]],
     }

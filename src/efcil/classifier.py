@@ -236,6 +236,11 @@ class IncrementalClassifier:
         return digest.hexdigest()
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes of what the method keeps between tasks besides the network."""
+        return sum(tensor.nbytes for tensor in self._method.state().values())
+
+    @property
     def needs_past(self) -> bool:
         """Whether partial_fit must be given earlier images (upper bounds and oracles only)."""
         return self._method.needs_past

@@ -104,6 +104,7 @@ def run(
             classifier.save(state)
         accuracies = accuracy_per_task(classifier, stream, index + 1)
         metrics = with_step(metrics, accuracies, time.monotonic() - started, finished=index + 1 == len(stream))
+        metrics["kept_bytes"] = classifier.kept_bytes
         write_metrics(folder, metrics)
         checkpoint.unlink(missing_ok=True)
         watcher.finished_step(metrics)
@@ -168,6 +169,7 @@ def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> di
         "preset": preset,
         "seed": config.classifier.seed,
         "seconds": 0.0,
+        "kept_bytes": 0,
         "finished": False,
     }
     write_metrics(folder, metrics)

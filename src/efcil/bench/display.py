@@ -10,6 +10,7 @@ from rich.table import Table
 from efcil.bench.paper import published
 from efcil.bench.runner import Job
 
+HEADINGS = ("A_step", "A_inc", "F", "PL", "minutes", "kept MB")
 STYLE = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red"}
 
 
@@ -37,7 +38,7 @@ def campaign_table(jobs: list[Job]) -> Table:
 def summary_table(lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
     table = Table(box=box.SIMPLE, title="mean ± standard deviation over seeds, in %")
-    for name in ("preset", "method", "seeds", "A_step", "A_inc", "F", "PL", "minutes", "paper A_step / A_inc"):
+    for name in ("preset", "method", "seeds", *HEADINGS, "paper A_step / A_inc"):
         table.add_column(name, justify="left" if name in ("preset", "method") else "right")
     for line in lines:
         label = " ".join(filter(None, [line["method"], line["changes"]]))
@@ -46,10 +47,10 @@ def summary_table(lines: list[dict[str, Any]]) -> Table:
 
 
 def cells(line: dict[str, Any]) -> list[str]:
-    """The four numbers with their spread, and the minutes."""
+    """The four numbers with their spread, the minutes, and the megabytes kept between tasks besides the network."""
     names = ("per_step_accuracy", "average_incremental_accuracy", "average_forgetting", "plasticity")
     spread = {name: "" if line[f"{name}_std"] is None else f" ± {line[f'{name}_std']:.1f}" for name in names}
-    return [*(f"{line[name]:.1f}{spread[name]}" for name in names), f"{line['minutes']:.0f}"]
+    return [*(f"{line[name]:.1f}{spread[name]}" for name in names), f"{line['minutes']:.0f}", f"{line['kept_bytes'] / 1e6:.2f}"]
 
 
 def paper_cell(preset: str, label: str) -> str:

@@ -16,7 +16,7 @@ from efcil.metrics import NAMES
 from efcil.state import write_text
 
 KEY = ("preset", "method", "changes", "seed")
-COLUMNS = (*KEY, *NAMES, "seconds", "version", "accuracy_per_step", "accuracy_per_task")
+COLUMNS = (*KEY, *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
 Row = dict[str, str]
 
 
@@ -56,6 +56,7 @@ def append_result(path: Path, cell: Cell, metrics: dict[str, Any]) -> None:
         **dict(zip(KEY, cell.key, strict=True)),
         **{name: f"{metrics[name]:.4f}" for name in NAMES},
         "seconds": f"{metrics['seconds']:.0f}",
+        "kept_bytes": str(metrics["kept_bytes"]),
         "version": __version__,
         "accuracy_per_step": " ".join(f"{step['per_step_accuracy']:.2f}" for step in metrics["steps"]),
         "accuracy_per_task": " ".join(f"{value:.2f}" for value in metrics["accuracy_matrix"][-1]),
@@ -80,5 +81,6 @@ def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
             line[name] = mean(values)
             line[f"{name}_std"] = stdev(values) if len(values) > 1 else None
         line["minutes"] = mean(float(row["seconds"]) for row in members) / 60
+        line["kept_bytes"] = round(mean(int(row["kept_bytes"]) for row in members))
         table.append(line)
     return table
