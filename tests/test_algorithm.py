@@ -101,8 +101,8 @@ def test_oracle_statistics_are_those_of_the_old_images_in_the_new_network(drift:
         assert torch.equal(after.factors[index], before.factors[index]) == (covariance == "kept")
 
 
-@pytest.mark.parametrize("drift", ["linear", "ridge", "mlp"])
-def test_a_fitted_map_carries_means_and_covariances(monkeypatch: pytest.MonkeyPatch, drift: str) -> None:
+@pytest.mark.parametrize("drift", consolidation.COMPENSATORS)
+def test_a_compensator_carries_means_and_covariances(monkeypatch: pytest.MonkeyPatch, drift: str) -> None:
     original = consolidation.COMPENSATORS[drift]
     results = []
 

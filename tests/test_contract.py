@@ -42,6 +42,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "efc++ oracle": ("efc++", {"drift": "oracle", **QUICK["efc++"]}),
     "efc oracle": ("efc", {"drift": "oracle"}),
     "efc++ efim": ("efc++", {"regularizer": "efim", **QUICK["efc++"]}),
+    "efc++ adversarial": ("efc++", {"drift": "adversarial", **QUICK["efc++"]}),
+    "efc dual-projection": ("efc", {"drift": "dual-projection"}),
 }
 
 EXEMPTIONS: dict[str, dict[str, str]] = {
@@ -53,6 +55,7 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
     "old heads stay while the backbone trains": {
         "efc": "PR-ACE trains all heads together with the backbone (Eq. 17)",
         "efc oracle": "as efc",
+        "efc dual-projection": "as efc",
         "joint": "cross-entropy over all classes",
         "pass": "prototypes of old classes train their heads together with the backbone",
         "il2a": "as pass",

@@ -97,7 +97,7 @@ class AdaGauss(Method):
         if ctx.old is not None:
             old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
             pairs = old @ self.bottleneck.T, new @ bottleneck.T
-            self.means, self.factors = mlp(*pairs, self.means, self.factors, ctx.rng)
+            self.means, self.factors = mlp(*pairs, self.means, self.factors, ctx)
         (features,) = ctx.extract(ctx.model, augmented=False)
         added = gaussian_prototypes(features @ bottleneck.T, ctx.columns)
         self.means = added.means if ctx.first else torch.cat([self.means, added.means])

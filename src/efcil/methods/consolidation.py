@@ -38,9 +38,9 @@ class ConsolidationOptions:
     """Weight of the identity (plain feature distillation), η of Eq. 10."""
     normalise_efm: bool = False
     """Divide E by its mean non-zero eigenvalue, so that λ transfers across widths and data sets."""
-    drift: Literal["efm", "none", "linear", "ridge", "mlp", "oracle"] = "efm"
+    drift: Literal["efm", "none", "linear", "ridge", "mlp", "adversarial", "dual-projection", "oracle"] = "efm"
     """How old means follow the backbone: Eqs. 14-15, not at all, by a map fitted on the current images, which carries
-    the covariances too, or recomputed from old images (analysis only)."""
+    the covariances too, by attacked images, or recomputed from old images (analysis only)."""
     covariance: Literal["kept", "oracle"] = "kept"
     """Covariances of old classes: as learnt (or as the map carries them), or recomputed (analysis only, Table 6)."""
     kernel: Kernel = "scaled"
@@ -110,7 +110,7 @@ class Consolidation:
             if drift == "efm":
                 means = compensate(means, old, new, self.efm, self.options.sigma, self.options.kernel)
             else:
-                means, factors = COMPENSATORS[drift](old, new, means, factors, ctx.rng)
+                means, factors = COMPENSATORS[drift](old, new, means, factors, ctx)
         if self.needs_past:
             true = oracle_prototypes(ctx, self.augmented)
             means = true.means if drift == "oracle" else means

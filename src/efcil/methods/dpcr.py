@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.compensators import regression
+from efcil.compensators import class_maps
 from efcil.config import at_least
 from efcil.methods.base import Batch, Context, Method, State, Terms
 from efcil.methods.lwf import LwF
 from efcil.model import IncrementalModel
-
-RANK_TOLERANCE = 1e-10  # eigenvalues below this part of the greatest are rounding errors
 
 
 class DPCR(Method):
@@ -67,10 +65,9 @@ class DPCR(Method):
 
     def transport(self, old: Tensor, new: Tensor) -> None:
         """Φ_c ← P_cᵀ Φ_c P_c and μ_c ← μ_c P_c for every old class, with P_c = P U_c U_cᵀ."""
-        task_map = regression(old, new, self.options.epsilon)  # P = (X_oᵀX_o + εI)⁻¹ X_oᵀX_n, (n, n)
-        class_maps = [task_map @ class_projector(covariance) for covariance in self.covariances]  # P_c, (n, n) each
-        self.means = torch.stack([mean @ p for mean, p in zip(self.means, class_maps, strict=True)])
-        self.covariances = torch.stack([p.T @ phi @ p for phi, p in zip(self.covariances, class_maps, strict=True)])
+        maps = class_maps(old, new, self.covariances, self.options.epsilon)
+        self.means = torch.stack([mean @ p for mean, p in zip(self.means, maps, strict=True)])
+        self.covariances = torch.stack([p.T @ phi @ p for phi, p in zip(self.covariances, maps, strict=True)])
 
     def reconstructed(self, new: Tensor, columns: Tensor) -> Tensor:
         """W = (Σ Φ_c + X_nᵀX_n + γI)⁻¹ (Σ n_c μ_cᵀ 1_c + X_nᵀY), every class of length one, (n, m)."""
@@ -101,11 +98,3 @@ class DPCR(Method):
     def load_state(self, state: State) -> None:
         self.means, self.covariances = state["means"], state["uncentred_covariances"]
         self.counts, self.weight = state["counts"], state["weight"]
-
-
-def class_projector(covariance: Tensor) -> Tensor:
-    """U_c U_cᵀ, the projection on the span of a class's features, for U_c the singular vectors of Φ_c, (n, n)."""
-    values, vectors = torch.linalg.eigh(covariance)
-    u = vectors[:, values > values[-1] * RANK_TOLERANCE]
-    projection: Tensor = u @ u.T
-    return projection
