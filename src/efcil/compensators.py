@@ -145,10 +145,7 @@ def carried(means: Tensor, factors: Tensor, weight: Tensor) -> Gaussians:
 
 def fit_mlp(old: Tensor, new: Tensor, steps: int, lr: float, rng: torch.Generator) -> list[Tensor]:
     """Layers of f + B relu(A f + a) + b with the least squared error, by Adam; it starts as the identity."""
-    n = old.shape[1]
-    bound = 1 / math.sqrt(n)
-    first = torch.empty(2 * n, n).uniform_(-bound, bound, generator=rng).to(old)
-    weights = [first, old.new_zeros(2 * n), old.new_zeros(n, 2 * n), old.new_zeros(n)]  # A, a, B, b
+    weights = fresh_mlp(2 * old.shape[1], old, rng)
     optimizer = torch.optim.Adam([weight.requires_grad_() for weight in weights], lr=lr)
     with torch.enable_grad():
         for _ in range(steps):
@@ -158,6 +155,14 @@ def fit_mlp(old: Tensor, new: Tensor, steps: int, lr: float, rng: torch.Generato
             loss.backward()
             optimizer.step()
     return [weight.detach() for weight in weights]
+
+
+def fresh_mlp(hidden: int, like: Tensor, rng: torch.Generator) -> list[Tensor]:
+    """A, a, B and b of a map of such features that is the identity as yet, with so many hidden units."""
+    n = like.shape[1]
+    bound = 1 / math.sqrt(n)
+    first = torch.empty(hidden, n).uniform_(-bound, bound, generator=rng).to(like)
+    return [first, like.new_zeros(hidden), like.new_zeros(n, hidden), like.new_zeros(n)]
 
 
 def apply_mlp(weights: list[Tensor], features: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from efcil.config import from_dict
 from efcil.errors import unknown
+from efcil.methods.abd import ABD
 from efcil.methods.acil import ACIL
 from efcil.methods.adagauss import AdaGauss
 from efcil.methods.adc import ADC
@@ -27,6 +28,7 @@ from efcil.methods.lfl import LfL
 from efcil.methods.lwf import LwF
 from efcil.methods.mas import MAS
 from efcil.methods.pass_ import PASS
+from efcil.methods.r_dfcil import RDFCIL
 from efcil.methods.rwalk import RWalk
 from efcil.methods.sdc import SDC
 from efcil.methods.si import SI
@@ -38,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
         *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
         *(LwF, EWC, MAS, SI, RWalk, LfL),
         *(PASS, IL2A, SSRE),
+        *(ABD, RDFCIL),
         *(LDC, DPCR, ADC, AdaGauss),
     )
 }

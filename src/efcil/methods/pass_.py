@@ -91,7 +91,11 @@ class PASS(Method):
 
 
 def noise_radius(features: Tensor, columns: Tensor) -> Tensor:
-    """r = √(mean_c trace(Σ_c) / n)."""
-    factors = gaussian_prototypes(features.double(), columns).factors  # F Fᵀ = Σ + 1e-5 I
-    variance = factors.square().sum((1, 2)).mean() / features.shape[1] - JITTER
-    return variance.clamp_min(0).sqrt().to(features.dtype)
+    """r of the classes that these features belong to."""
+    return gaussian_radius(gaussian_prototypes(features.double(), columns).factors).to(features.dtype)
+
+
+def gaussian_radius(factors: Tensor) -> Tensor:
+    """r = √(mean_c trace(Σ_c) / n), with F Fᵀ = Σ + 1e-5 I."""
+    variance = factors.double().square().sum((1, 2)).mean() / factors.shape[1] - JITTER
+    return variance.clamp_min(0).sqrt().to(factors.dtype)
