@@ -13,7 +13,8 @@ class ConvNorm(nn.Module):
     """A convolution followed by BatchNorm.
 
     Outside training, and in training once BatchNorm is frozen, the norm is a constant scale and shift per channel.
-    It is then folded into the convolution, inside the graph, so the weights get the same gradient for less work.
+    It is then folded into the convolution, inside the graph, so the weights get the same gradient for less work,
+    unless somebody listens to the norm (deep inversion does): a folded norm never sees its input.
     """
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> None:
@@ -31,6 +32,8 @@ class ConvNorm(nn.Module):
             y = self.conv(x)
             if y.numel() > y.shape[1]:  # a single value per channel has no variance
                 return norm(y)  # type: ignore[no-any-return]
+        elif norm._forward_pre_hooks:
+            return norm(self.conv(x))  # type: ignore[no-any-return]
         assert norm.running_mean is not None and norm.running_var is not None
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         shift = norm.bias - norm.running_mean * scale

@@ -11,6 +11,7 @@ from efcil.methods.abd import ABD
 from efcil.methods.acil import ACIL
 from efcil.methods.adagauss import AdaGauss
 from efcil.methods.adc import ADC
+from efcil.methods.apr import APR
 from efcil.methods.base import Method
 from efcil.methods.dpcr import DPCR
 from efcil.methods.ds_al import DSAL
@@ -21,6 +22,7 @@ from efcil.methods.fecam import FeCAM
 from efcil.methods.fetril import FeTrIL
 from efcil.methods.finetune import FineTune
 from efcil.methods.freeze import Freeze
+from efcil.methods.fusion import Fusion
 from efcil.methods.il2a import IL2A
 from efcil.methods.joint import Joint
 from efcil.methods.ldc import LDC
@@ -39,9 +41,9 @@ METHODS: dict[str, type[Method]] = {
     for cls in (
         *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
         *(LwF, EWC, MAS, SI, RWalk, LfL),
-        *(PASS, IL2A, SSRE),
+        *(PASS, IL2A, SSRE, Fusion),
         *(ABD, RDFCIL),
-        *(LDC, DPCR, ADC, AdaGauss),
+        *(LDC, DPCR, ADC, AdaGauss, APR),
     )
 }
 
