@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from efcil.bench.display import summary_table
+from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.paper import PUBLISHED, published
 from efcil.bench.results import Cell, append_result, read_results, summary
 from efcil.bench.runner import campaign, cells, seed_list
 from efcil.cli import main
 from efcil.errors import UserError
-from efcil.methods import METHODS
-from efcil.scenarios import preset_names
+from efcil.methods import METHODS, build_method
+from efcil.scenarios import preset_names, resolve
 
 TINY = "width=8,first.epochs=1,incremental.epochs=1,stream.steps=2"
 
@@ -37,6 +38,19 @@ def test_cells_are_every_combination_with_changes() -> None:
     assert len(found) == 8
     assert found[1] == Cell("a", "efc++", ("options.eta=1", "width=8"), 0)
     assert found[1].label == "efc++ options.eta=1 width=8"
+
+
+def test_every_grid_can_be_resolved() -> None:
+    assert {name: len(grid.methods) for name, grid in GRIDS.items() if name in ("table2", "figure11", "efim", "fd")} == {
+        **{"table2": 11, "figure11": 25, "efim": 5, "fd": 6}
+    }
+    for cell in cells(["cifar100-cold10-cpu"], expanded(f"@{name}" for name in GRIDS), [0]):
+        options = resolve(cell.preset, cell.method, 0, cell.changes).classifier.options
+        assert all(change.startswith("options.") for change in cell.changes)
+        build_method(cell.method, options)
+    assert expanded(["@table5", "efc", "efc++"]) == ["efc++", "efc++:options.drift=none", "efc"]
+    with pytest.raises(UserError, match="did you mean"):
+        expanded(["@table3"])
 
 
 def test_seeds_are_lists_or_ranges() -> None:

@@ -87,11 +87,12 @@ def bench(args: argparse.Namespace) -> None:
     from rich.live import Live
 
     from efcil.bench.display import campaign_table, summary_table
+    from efcil.bench.grids import expanded
     from efcil.bench.results import read_results, summary
     from efcil.bench.runner import campaign, cells, seed_list
 
     console = Console(stderr=args.json)
-    todo = cells(args.presets.split(","), args.methods, seed_list(args.seeds))
+    todo = cells(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
     with Live(console=console, refresh_per_second=1, transient=True) as live:
         jobs = campaign(
             todo,
@@ -162,19 +163,24 @@ def data_check(args: argparse.Namespace) -> None:
 
 
 def methods(args: argparse.Namespace) -> None:
-    """List the methods: name, year, what it stores between tasks, idea."""
+    """List the methods: name, year, idea, and what is kept between tasks (bytes at the paper's 512 features)."""
+    from efcil.footprint import footprint
     from efcil.methods import METHODS
 
-    rows = [
-        {
-            "name": cls.name,
-            "year": cls.year,
-            "exemplar_free": cls.exemplar_free,
-            "stores": cls.stores,
-            "idea": cls.idea,
-        }
-        for cls in METHODS.values()
-    ]
+    rows = []
+    for cls in METHODS.values():
+        per_class, once = footprint(cls.shapes, cls.Options())
+        rows.append(
+            {
+                "name": cls.name,
+                "year": cls.year,
+                "exemplar_free": cls.exemplar_free,
+                "stores": cls.stores,
+                "bytes_per_class": per_class if cls.exemplar_free else None,
+                "bytes_once": once if cls.exemplar_free else None,
+                "idea": cls.idea,
+            }
+        )
     _print_rows(rows, args.json)
 
 
@@ -183,6 +189,18 @@ def presets(args: argparse.Namespace) -> None:
     from efcil.scenarios import preset_names, read_preset
 
     rows = [{"name": name, "description": read_preset(name)["description"]} for name in preset_names()]
+    _print_rows(rows, args.json)
+
+
+def grids(args: argparse.Namespace) -> None:
+    """List the grids, `efcil bench --methods @NAME`: rows of the paper's tables and its searches."""
+    from efcil.bench.grids import GRIDS
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "runs": len(grid.methods), "what": grid.what} for name, grid in GRIDS.items()
+    ]
+    if args.json:
+        rows = [{**row, "methods": GRIDS[row["name"]].methods} for row in rows]
     _print_rows(rows, args.json)
 
 
@@ -242,7 +260,8 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         nargs="+",
         metavar="METHOD",
-        help="methods, each with changes if you like: efc++ efc 'efc++:options.drift=none,options.eta=1'",
+        help="methods, each with changes if you like: efc++ efc 'efc++:options.drift=none,options.eta=1'; "
+        "@NAME stands for a list from `efcil grids`",
     )
     command.add_argument("--seeds", default="0", metavar="0,1,2", help="seeds, as 0,1,2 or 0-4 (0)")
     command.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, for presets that need it")
@@ -274,7 +293,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "check":
             command.add_argument("--json", action="store_true", help="as JSON")
 
-    for name, function in (("methods", methods), ("presets", presets)):
+    for name, function in (("methods", methods), ("presets", presets), ("grids", grids)):
         command = _add(commands, name, function)
         command.add_argument("--json", action="store_true", help="as JSON")
     return top
@@ -285,6 +304,14 @@ def _add(commands: Any, name: str, function: Command) -> argparse.ArgumentParser
     added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     added.set_defaults(command=function)
     return added
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
 def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -299,9 +326,7 @@ def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
     for name in rows[0]:
         table.add_column(name.replace("_", "-"), overflow="fold")
     for row in rows:
-        table.add_row(
-            *({True: "yes", False: "no"}.get(v, str(v)) if isinstance(v, bool) else str(v) for v in row.values())
-        )
+        table.add_row(*map(_cell, row.values()))
     Console().print(table)
 
 

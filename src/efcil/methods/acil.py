@@ -19,6 +19,11 @@ class ACIL(Method):
     year = 2022
     idea = "backbone frozen after the first task, recursive ridge regression on randomly expanded features"
     stores = "a random matrix, an inverse autocorrelation matrix and regression weights"
+    shapes = {
+        "expansion": "n expansion",
+        "inverse": "expansion expansion float64",
+        "weight": "expansion m float64",
+    }
 
     @dataclass(frozen=True)
     class Options:

@@ -26,6 +26,11 @@ class AdaGauss(Method):
     year = 2024
     idea = "projected feature distillation against collapse in a 64-d space, Gaussians adapted by a learned map"
     stores = "a bottleneck layer, class means and covariances behind it"
+    shapes = {
+        "bottleneck": "bottleneck n",
+        "means": "m bottleneck",
+        "covariance_factors": "m bottleneck bottleneck",
+    }
     shares_first_task = False
     recipe: ClassVar = {"incremental": {"batch_size": 256}}  # the anti-collapse loss needs batches well above S
 

@@ -19,6 +19,13 @@ class DSAL(Method):
     year = 2024
     idea = "as acil, with a second stream that learns the residual of the first"
     stores = "a random matrix, two inverse autocorrelation matrices and regression weights"
+    shapes = {
+        "expansion": "n expansion",
+        "main_inverse": "expansion expansion float64",
+        "main_weight": "expansion m float64",
+        "compensation_inverse": "expansion expansion float64",
+        "compensation_weight": "expansion m float64",
+    }
 
     @dataclass(frozen=True)
     class Options:

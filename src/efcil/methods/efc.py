@@ -19,6 +19,7 @@ class EFC(Method):
     year = 2024
     idea = "Empirical Feature Matrix regulariser, prototypes rehearsed while the backbone trains (PR-ACE)"
     stores = "class means and covariances, the EFM"
+    shapes = Consolidation.shapes
 
     @dataclass(frozen=True)
     class Options(ConsolidationOptions):

@@ -16,6 +16,7 @@ class EFCPlusPlus(Method):
     year = 2025
     idea = "Empirical Feature Matrix regulariser, Gaussian prototypes with drift update, prototype re-balancing"
     stores = "class means and covariances, the EFM"
+    shapes = Consolidation.shapes
 
     @dataclass(frozen=True)
     class Options(ConsolidationOptions):

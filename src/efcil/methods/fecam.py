@@ -22,6 +22,7 @@ class FeCAM(Method):
     year = 2023
     idea = "backbone frozen after the first task, Mahalanobis distance with a covariance per class"
     stores = "class means and inverse covariances"
+    shapes = {"means": "m n", "whitenings": "m n n"}
 
     @dataclass(frozen=True)
     class Options:

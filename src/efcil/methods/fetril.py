@@ -23,6 +23,7 @@ class FeTrIL(Method):
     year = 2023
     idea = "backbone frozen after the first task, linear SVM on translated features of new classes"
     stores = "class means, the SVM"
+    shapes = {"means": "m n", "weight": "m n", "bias": "m"}
 
     @dataclass(frozen=True)
     class Options:

@@ -17,6 +17,7 @@ class Freeze(Method):
     year = 2013
     idea = "backbone frozen after the first task, nearest class mean"
     stores = "class means"
+    shapes = {"means": "m n"}
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

@@ -21,6 +21,7 @@ class LDC(Method):
     year = 2024
     idea = "knowledge distillation, nearest class mean, old means carried by a linear map fitted on the new images"
     stores = "class means"
+    shapes = {"means": "m n"}
     recipe = LwF.recipe
 
     @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class SDC(Method):
     year = 2020
     idea = "feature distillation, nearest class mean with semantic drift compensation"
     stores = "class means"
+    shapes = {"means": "m n"}
 
     @dataclass(frozen=True)
     class Options:

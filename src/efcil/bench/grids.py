@@ -1,0 +1,73 @@
+"""Named lists of methods for `efcil bench --methods @NAME`: the rows of the paper's tables and its search grids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from efcil.errors import unknown
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Methods, each with its changes, and where they stand in the paper."""
+
+    what: str
+    methods: tuple[str, ...]
+
+
+def variants(**choices: Iterable[object]) -> tuple[str, ...]:
+    """EFC++ with every combination of these options: ``efc++:options.eta=0.1,options.sigma=0.2``."""
+    names = list(choices)
+    return tuple(
+        "efc++:" + ",".join(f"options.{name}={value}" for name, value in zip(names, values, strict=True))
+        for values in product(*choices.values())
+    )
+
+
+def weights(regularizer: str, values: Iterable[float]) -> tuple[str, ...]:
+    return variants(regularizer=[regularizer], lambda_regularizer=values)
+
+
+GRIDS = {
+    "table2": Grid(
+        "all methods of Table 2",
+        ("ewc", "lwf", "pass", "fusion", "fetril", "ssre", "fecam", "abd", "r-dfcil", "efc", "efc++"),
+    ),
+    "table4": Grid(
+        "Table 4: regularisers in the place of the EFM, each with its best weight",
+        ("efc++", *variants(regularizer=["efim", "kd", "fd"])),
+    ),
+    "table5": Grid("Table 5: prototypes updated or not", ("efc++", *variants(drift=["none"]))),
+    "table6": Grid(
+        "Table 6: true means, true covariances, or both",
+        (
+            "efc++",
+            *variants(drift=["oracle"]),
+            *variants(covariance=["oracle"]),
+            *variants(drift=["oracle"], covariance=["oracle"]),
+        ),
+    ),
+    "figure11": Grid(
+        "Figure 11 and appendix G: 25 combinations of λ and η",
+        variants(lambda_efm=(1, 5, 10, 50, 100), eta=(0.001, 0.01, 0.1, 1, 10)),
+    ),
+    "efim": Grid("appendix H: weights of E-FIM", weights("efim", (100, 500, 5000, 10000, 100000))),
+    "kd": Grid("appendix H: weights of knowledge distillation", weights("kd", (1, 5, 10, 50, 100))),
+    "fd": Grid("appendix H: weights of feature distillation", weights("fd", (0.1, 1, 5, 10, 50, 100))),
+    "compensators": Grid(
+        "ways to carry old prototypes along, beside the paper's",
+        ("efc++", *variants(drift=["none", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),
+    ),
+}
+
+
+def expanded(entries: Iterable[str]) -> list[str]:
+    """The entries with every ``@NAME`` replaced by its methods, each method once."""
+    found: list[str] = []
+    for entry in entries:
+        if entry.startswith("@") and entry[1:] not in GRIDS:
+            raise unknown("grid", entry[1:], GRIDS)
+        found.extend(GRIDS[entry[1:]].methods if entry.startswith("@") else [entry])
+    return list(dict.fromkeys(found))

@@ -1,0 +1,27 @@
+"""How much a method keeps between tasks besides the network, from the shapes that it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+BYTES = {"float32": 4, "float64": 8, "int64": 8}
+PAPER = {"n": 512, "P": 11_159_232}  # features and convolution weights of the paper's ResNet-18
+
+
+def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], str]:
+    """``"m n float64"`` as the numbers m and n and the type, which is float32 unless it is named."""
+    names = shape.split()
+    dtype = names.pop() if names and names[-1] in BYTES else "float32"
+    return tuple(sizes[name] for name in names), dtype
+
+
+def footprint(shapes: Mapping[str, str], options: Any) -> tuple[int, int]:
+    """Bytes kept for every class, and bytes kept once whatever the number of classes, at the paper's size."""
+    sizes = {**vars(options), **PAPER, "m": 1}
+    total = {True: 0, False: 0}
+    for shape in shapes.values():
+        numbers, dtype = sizes_and_type(shape, sizes)
+        total["m" in shape.split()] += prod(numbers) * BYTES[dtype]
+    return total[True], total[False]
