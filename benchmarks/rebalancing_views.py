@@ -4,7 +4,7 @@
 
 The stream of the preset cifar100-cold10-cpu is learnt as usual. After each task the heads are re-balanced again from
 the same trained backbone and the same prototypes with 1, 2, 4 and 50 views, and each result is measured on all test
-images seen so far. The cost at width 64 is that of the last task of CIFAR-100: 5,000 images and prototypes of 90 classes.
+images seen so far. The cost at width 64 is that of the last task of CIFAR-100: 5,000 images, prototypes of 90 classes.
 """
 
 from __future__ import annotations

@@ -41,9 +41,7 @@ def test_cells_are_every_combination_with_changes() -> None:
 
 
 def test_every_grid_can_be_resolved() -> None:
-    assert {name: len(grid.methods) for name, grid in GRIDS.items() if name in ("table2", "figure11", "efim", "fd")} == {
-        **{"table2": 11, "figure11": 25, "efim": 5, "fd": 6}
-    }
+    assert [len(GRIDS[name].methods) for name in ("table2", "figure11", "efim", "fd")] == [11, 25, 5, 6]
     for cell in cells(["cifar100-cold10-cpu"], expanded(f"@{name}" for name in GRIDS), [0]):
         options = resolve(cell.preset, cell.method, 0, cell.changes).classifier.options
         assert all(change.startswith("options.") for change in cell.changes)

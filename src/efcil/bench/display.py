@@ -50,7 +50,8 @@ def cells(line: dict[str, Any]) -> list[str]:
     """The four numbers with their spread, the minutes, and the megabytes kept between tasks besides the network."""
     names = ("per_step_accuracy", "average_incremental_accuracy", "average_forgetting", "plasticity")
     spread = {name: "" if line[f"{name}_std"] is None else f" ± {line[f'{name}_std']:.1f}" for name in names}
-    return [*(f"{line[name]:.1f}{spread[name]}" for name in names), f"{line['minutes']:.0f}", f"{line['kept_bytes'] / 1e6:.2f}"]
+    numbers = [f"{line[name]:.1f}{spread[name]}" for name in names]
+    return [*numbers, f"{line['minutes']:.0f}", f"{line['kept_bytes'] / 1e6:.2f}"]
 
 
 def paper_cell(preset: str, label: str) -> str:

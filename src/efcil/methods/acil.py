@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class ACIL(Method):
     year = 2022
     idea = "backbone frozen after the first task, recursive ridge regression on randomly expanded features"
     stores = "a random matrix, an inverse autocorrelation matrix and regression weights"
-    shapes = {
+    shapes: ClassVar = {
         "expansion": "n expansion",
         "inverse": "expansion expansion float64",
         "weight": "expansion m float64",

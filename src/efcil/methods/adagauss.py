@@ -26,7 +26,7 @@ class AdaGauss(Method):
     year = 2024
     idea = "projected feature distillation against collapse in a 64-d space, Gaussians adapted by a learned map"
     stores = "a bottleneck layer, class means and covariances behind it"
-    shapes = {
+    shapes: ClassVar = {
         "bottleneck": "bottleneck n",
         "means": "m bottleneck",
         "covariance_factors": "m bottleneck bottleneck",

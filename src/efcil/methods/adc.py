@@ -6,6 +6,7 @@ ADC is Adversarial Drift Compensation; the classifier is nearest class mean.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ class ADC(Method):
     year = 2024
     idea = "knowledge distillation, nearest class mean, drift measured on new images attacked towards the old means"
     stores = "class means"
+    shapes: ClassVar = {"means": "m n"}
     recipe = LwF.recipe
 
     @dataclass(frozen=True)

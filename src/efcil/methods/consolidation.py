@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -59,6 +59,13 @@ class Consolidation:
 
     ``regularizer`` with its ``weight`` may put another loss in the place of L^EFM; all else stays (Table 4).
     """
+
+    shapes: ClassVar[dict[str, str]] = {
+        "means": "m n",
+        "covariance_factors": "m n n",
+        "counts": "m int64",
+        "efm": "n n",
+    }
 
     def __init__(
         self, options: ConsolidationOptions, regularizer: Regularizer = "efm", weight: float | None = None

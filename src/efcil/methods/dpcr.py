@@ -6,6 +6,7 @@ DPCR is Dual-Projection shift estimation and Classifier Reconstruction. Features
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,12 @@ class DPCR(Method):
     year = 2025
     idea = "knowledge distillation, ridge classifier rebuilt from uncentred covariances that two projections carry"
     stores = "class means, uncentred covariances and counts, classifier weights"
+    shapes: ClassVar = {
+        "means": "m n float64",
+        "uncentred_covariances": "m n n float64",
+        "counts": "m int64",
+        "weight": "n m float64",
+    }
     recipe = LwF.recipe
 
     @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class DSAL(Method):
     year = 2024
     idea = "as acil, with a second stream that learns the residual of the first"
     stores = "a random matrix, two inverse autocorrelation matrices and regression weights"
-    shapes = {
+    shapes: ClassVar = {
         "expansion": "n expansion",
         "main_inverse": "expansion expansion float64",
         "main_weight": "expansion m float64",

@@ -17,7 +17,7 @@ class EWC(Method):
     year = 2017
     idea = "important weights stay where they are; importance is the diagonal of the Fisher information"
     stores = "one importance per weight"
-    shapes = {"fisher": "P"}
+    shapes: ClassVar = {"fisher": "P"}
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
 
     @dataclass(frozen=True)

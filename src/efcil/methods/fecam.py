@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ class FeCAM(Method):
     year = 2023
     idea = "backbone frozen after the first task, Mahalanobis distance with a covariance per class"
     stores = "class means and inverse covariances"
-    shapes = {"means": "m n", "whitenings": "m n n"}
+    shapes: ClassVar = {"means": "m n", "whitenings": "m n n"}
 
     @dataclass(frozen=True)
     class Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ class FeTrIL(Method):
     year = 2023
     idea = "backbone frozen after the first task, linear SVM on translated features of new classes"
     stores = "class means, the SVM"
-    shapes = {"means": "m n", "weight": "m n", "bias": "m"}
+    shapes: ClassVar = {"means": "m n", "weight": "m n", "bias": "m"}
 
     @dataclass(frozen=True)
     class Options:

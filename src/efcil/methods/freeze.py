@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ class Freeze(Method):
     year = 2013
     idea = "backbone frozen after the first task, nearest class mean"
     stores = "class means"
-    shapes = {"means": "m n"}
+    shapes: ClassVar = {"means": "m n"}
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

@@ -21,7 +21,7 @@ class IL2A(Method):
     year = 2021
     idea = "mixes of two new classes as extra classes, class means with covariances rehearsed in closed form"
     stores = "class means and covariances"
-    shapes = {"means": "m n", "covariance_factors": "m n n", "counts": "m int64"}
+    shapes: ClassVar = {"means": "m n", "covariance_factors": "m n n", "counts": "m int64"}
     freezes_batchnorm = False
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}
 

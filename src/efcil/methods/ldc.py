@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class LDC(Method):
     year = 2024
     idea = "knowledge distillation, nearest class mean, old means carried by a linear map fitted on the new images"
     stores = "class means"
-    shapes = {"means": "m n"}
+    shapes: ClassVar = {"means": "m n"}
     recipe = LwF.recipe
 
     @dataclass(frozen=True)

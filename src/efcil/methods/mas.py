@@ -20,7 +20,7 @@ class MAS(Method):
     year = 2018
     idea = "important weights stay where they are; importance is how much the network's output depends on them"
     stores = "one importance per weight"
-    shapes = {"omega": "P"}
+    shapes: ClassVar = {"omega": "P"}
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
 
     @dataclass(frozen=True)

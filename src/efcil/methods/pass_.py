@@ -21,7 +21,7 @@ class PASS(Method):
     year = 2021
     idea = "rotations as extra classes in every task, class means with noise rehearsed, feature distillation"
     stores = "class means, one radius"
-    shapes = {"means": "m n", "radius": ""}
+    shapes: ClassVar = {"means": "m n", "radius": ""}
     freezes_batchnorm = False
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
 

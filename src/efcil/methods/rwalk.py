@@ -26,7 +26,7 @@ class RWalk(Method):
     year = 2018
     idea = "important weights stay where they are; importance is Fisher information plus gain along the way"
     stores = "two importances per weight"
-    shapes = {"fisher": "P", "path_scores": "P"}
+    shapes: ClassVar = {"fisher": "P", "path_scores": "P"}
     shares_first_task = False  # the path is followed from the first step on
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
 

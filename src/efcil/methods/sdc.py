@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ class SDC(Method):
     year = 2020
     idea = "feature distillation, nearest class mean with semantic drift compensation"
     stores = "class means"
-    shapes = {"means": "m n"}
+    shapes: ClassVar = {"means": "m n"}
 
     @dataclass(frozen=True)
     class Options:

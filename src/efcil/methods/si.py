@@ -18,7 +18,7 @@ class SI(Method):
     year = 2017
     idea = "important weights stay where they are; importance is what moving them gained while they learnt"
     stores = "one importance per weight"
-    shapes = {"omega": "P"}
+    shapes: ClassVar = {"omega": "P"}
     shares_first_task = False  # the path is followed from the first step on
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
 

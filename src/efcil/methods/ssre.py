@@ -20,7 +20,7 @@ class SSRE(Method):
     year = 2022
     idea = "only 1×1 adapters learn, merged after each task; cosines to old class means weigh each image's losses"
     stores = "class means"
-    shapes = {"means": "m n"}
+    shapes: ClassVar = {"means": "m n"}
     recipe: ClassVar = {  # appendix D.2
         "incremental": {"lr": 2e-4, "backbone_lr": None, "weight_decay": 5e-4, "epochs": 60, "milestones": [0.75]}
     }
