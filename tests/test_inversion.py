@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from conftest import TinyNet, make_blobs, make_learner
 from efcil.backbones import ConvNorm, ResNet18
 from efcil.errors import UserError
+from efcil.footprint import PAPER, footprint
 from efcil.inversion import (
     EPSILON,
     Generator,
@@ -27,6 +28,7 @@ from efcil.inversion import (
     replay,
     roughness,
 )
+from efcil.methods import METHODS
 from efcil.methods.base import Batch
 from efcil.model import IncrementalModel
 
@@ -307,3 +309,11 @@ def test_the_old_network_is_sure_of_generated_images_and_a_stranger_sees_the_sam
     assert sure > 0.85
     assert min(counts) > 50
     assert agreement > 0.45  # chance: 0.25
+
+
+def test_the_declared_footprint_is_that_of_the_generator_for_32_pixels() -> None:
+    with torch.device("meta"):
+        generator = Generator(32, 1000, 128, torch.default_generator)
+    assert sum(parameter.numel() for parameter in generator.parameters()) == PAPER["G"]
+    assert sum(buffer.numel() for buffer in generator.buffers() if buffer.is_floating_point()) == PAPER["B"]
+    assert footprint(METHODS["abd"].shapes, METHODS["abd"].Options()) == (0, 101_089_860)

@@ -7,7 +7,10 @@ from math import prod
 from typing import Any
 
 BYTES = {"float32": 4, "float64": 8, "int64": 8}
-PAPER = {"n": 512, "P": 11_159_232}  # features and convolution weights of the paper's ResNet-18
+PAPER = {
+    **{"n": 512, "P": 11_159_232},  # features and convolution weights of the paper's ResNet-18
+    **{"G": 8_423_939, "B": 646},  # parameters and BatchNorm statistics of the generator for 32 pixels
+}
 
 
 def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], str]:

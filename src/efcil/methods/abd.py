@@ -18,6 +18,13 @@ class ABD(Method):
     year = 2021
     idea = "a generator inverts the old network; its images hold the old outputs and balance all heads"
     stores = "a generator and its optimiser"
+    shapes: ClassVar = {
+        "generator": "G",
+        "generator_statistics": "B",
+        "first_moments": "G",
+        "second_moments": "G",
+        "steps": "int64",
+    }
     freezes_batchnorm = False  # the next inversion needs the statistics of this task
     recipe: ClassVar = {  # appendix D.2; the schedule is the publication's for ImageNet
         "incremental": {
