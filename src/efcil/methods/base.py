@@ -99,7 +99,7 @@ class Method:
     stores: ClassVar[str] = "nothing"
     """What is kept between tasks besides the model."""
     shapes: ClassVar[dict[str, str]] = {}
-    """The shape of each tensor of state(), in m classes, n features, P weights of the backbone, or an option's name."""
+    """The shape of each tensor of state(), in the words of footprint.py or the names of options."""
     exemplar_free: ClassVar[bool] = True
     shares_first_task: ClassVar[bool] = True
     """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
