@@ -1,6 +1,6 @@
 """Re-balancing with a few cached augmented views against fresh ones in all 50 epochs: accuracy and cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/rebalancing_views.py DATA_ROOT [SEEDS] [TASKS]
+    OMP_NUM_THREADS=1 python benchmarks/rebalancing_views.py --data-root DIR --first-tasks runs/first-tasks
 
 The stream of the preset cifar100-cold10-cpu is learnt as usual. After each task the heads are re-balanced again from
 the same trained backbone and the same prototypes with 1, 2, 4 and 50 views, and each result is measured on all test
@@ -9,6 +9,7 @@ images seen so far. The cost at width 64 is that of the last task of CIFAR-100: 
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from dataclasses import replace
@@ -81,7 +82,7 @@ def seconds_at_width_64() -> tuple[float, float]:
     return view, time.perf_counter() - begun
 
 
-def main(root: Path, seeds: int, tasks: int) -> None:
+def main(root: Path, seeds: int, tasks: int, first_tasks: Path) -> None:
     METHODS["efc++"] = Remembering
     found: dict[int, list[tuple[float, float]]] = {views: [] for views in VIEWS}
     for seed in range(seeds):
@@ -90,7 +91,8 @@ def main(root: Path, seeds: int, tasks: int) -> None:
         classifier = IncrementalClassifier.from_config(config.classifier)
         for index in range(tasks):
             task = stream.task(index)
-            classifier.partial_fit(task.train, task.train_labels)
+            trained = first_tasks / f"{classifier.fingerprint(task.train, task.train_labels)}.efcil"
+            classifier.partial_fit(task.train, task.train_labels, checkpoint=None if index else trained)
             if index:
                 for views in VIEWS:
                     found[views].append(measured(classifier, stream, index + 1, views))
@@ -109,5 +111,10 @@ def main(root: Path, seeds: int, tasks: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    root, seeds, tasks = (*sys.argv[1:], *("3", "4")[len(sys.argv) - 2 :])
-    main(Path(root), int(seeds), int(tasks))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data-root", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", type=int, default=3)
+    parser.add_argument("--first-tasks", type=Path, required=True, help="where trained first tasks are or will be left")
+    args = parser.parse_args()
+    main(args.data_root, args.seeds, args.tasks, args.first_tasks)
