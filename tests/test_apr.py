@@ -71,7 +71,7 @@ def remembering(ctx: Context, **options: Any) -> APR:
     (features,) = ctx.extract(ctx.old, augmented=False)
     apr.means = features[[0, 8]] + 0.3 * normal(2, DIM, seed=3)
     roots = 0.4 * normal(2, DIM, DIM, seed=4)
-    apr.factors = torch.linalg.cholesky(roots @ roots.mT + JITTER * torch.eye(DIM, dtype=torch.float64))
+    apr.covariance_factors = torch.linalg.cholesky(roots @ roots.mT + JITTER * torch.eye(DIM, dtype=torch.float64))
     return apr
 
 
@@ -126,7 +126,7 @@ def test_pseudo_images_are_attacked_towards_noisy_means() -> None:
     columns = torch.randint(KNOWN, (5,), generator=rng)
     places = torch.randint(4, (5,), generator=rng)
     noise = torch.randn(5, DIM, generator=rng).double()
-    traces = [sum(float(factor[i] @ factor[i]) - JITTER for i in range(DIM)) for factor in apr.factors]
+    traces = [sum(float(factor[i] @ factor[i]) - JITTER for i in range(DIM)) for factor in apr.covariance_factors]
     radius = math.sqrt(sum(traces) / len(traces) / DIM)
     targets = torch.stack([apr.means[c] + radius * e for c, e in zip(columns, noise, strict=True)])
     rows = torch.stack([apr.candidates[c, p] for c, p in zip(columns, places, strict=True)])
@@ -201,7 +201,7 @@ def test_the_attack_goes_on_until_an_image_succeeds_or_the_limit(
 def test_means_and_covariances_are_carried_by_the_drift_of_attacked_images() -> None:
     ctx = context()
     apr = remembering(ctx, attacked=9, attack_batch=4, map_epochs=3, map_lr=1e-2)
-    means, factors = apr.means, apr.factors
+    means, factors = apr.means, apr.covariance_factors
     shown: list[tuple[Tensor, Tensor]] = []
     original = apr.shown_drift
 
@@ -267,7 +267,7 @@ def test_scores_are_mahalanobis_distances_of_unit_vectors() -> None:
     apr, points = APR(APR.Options(gamma=5.0)), normal(4, 3, seed=3)
     apr.load_state({"means": normal(2, 3, seed=1), "covariance_factors": 0.5 + normal(2, 3, 3, seed=2).tril()})
     expected = torch.zeros(4, 2, dtype=torch.float64)
-    for column, (mean, factor) in enumerate(zip(apr.means, apr.factors, strict=True)):
+    for column, (mean, factor) in enumerate(zip(apr.means, apr.covariance_factors, strict=True)):
         covariance = factor @ factor.T
         v1 = sum(float(covariance[i, i]) for i in range(3)) / 3
         v2 = sum(float(covariance[i, j]) for i in range(3) for j in range(3) if i != j) / 6

@@ -115,7 +115,7 @@ def flat(images: int, rank: int, n: int = 6, seed: int = 0) -> Tensor:
 def remembering(*parts: Tensor, **options: Any) -> DPCR:
     """DPCR after a first task of these classes."""
     dpcr, n = DPCR(DPCR.Options(**options)), parts[0].shape[1]
-    dpcr.means, dpcr.covariances = normal(0, n), normal(0, n, n)
+    dpcr.means, dpcr.uncentred_covariances = normal(0, n), normal(0, n, n)
     columns = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
     dpcr.remember(torch.cat(parts), columns)
     return dpcr
@@ -132,17 +132,17 @@ def test_the_task_map_of_undrifted_features_is_the_identity_on_their_span(images
 
 def test_without_drift_dpcr_keeps_what_it_remembers() -> None:
     dpcr = remembering(flat(4, 2, seed=1), flat(1, 1, seed=2))
-    means, covariances = dpcr.means, dpcr.covariances
+    means, covariances = dpcr.means, dpcr.uncentred_covariances
     features = normal(30, 6)
     dpcr.transport(features, features)
     torch.testing.assert_close(dpcr.means, means, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(dpcr.covariances, covariances, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(dpcr.uncentred_covariances, covariances, rtol=1e-6, atol=1e-6)
 
 
 def test_dpcr_remembers_sums_of_outer_products() -> None:
     first, second = normal(4, 3), normal(1, 3, seed=1)
     dpcr = remembering(first, second)
-    for part, mean, covariance in zip((first, second), dpcr.means, dpcr.covariances, strict=True):
+    for part, mean, covariance in zip((first, second), dpcr.means, dpcr.uncentred_covariances, strict=True):
         torch.testing.assert_close(mean, sum(part, torch.zeros(3)) / len(part))
         torch.testing.assert_close(covariance, sum((torch.outer(f, f) for f in part), torch.zeros(3, 3)))
     assert dpcr.counts.tolist() == [4, 1]
@@ -164,7 +164,7 @@ def test_dpcr_transports_as_its_equations_say() -> None:
     dpcr = remembering(*classes, epsilon=1e-12)
     dpcr.transport(old, new)
     task_map = torch.linalg.inv(old.T @ old) @ old.T @ new
-    for part, mean, covariance in zip(classes, dpcr.means, dpcr.covariances, strict=True):
+    for part, mean, covariance in zip(classes, dpcr.means, dpcr.uncentred_covariances, strict=True):
         basis = torch.linalg.svd(part, full_matrices=False)
         u = basis.Vh[basis.S > 1e-6].T
         class_map = task_map @ u @ u.T
@@ -319,9 +319,9 @@ def test_the_loss_of_adagauss() -> None:
 def test_adagauss_scores_are_mahalanobis_distances_of_unit_vectors() -> None:
     adagauss = AdaGauss(AdaGauss.Options())
     adagauss.bottleneck, adagauss.means = normal(3, 5), normal(2, 3, seed=1)
-    adagauss.factors, points = normal(2, 3, 3, seed=2).tril(), normal(4, 5, seed=3)
+    adagauss.covariance_factors, points = normal(2, 3, 3, seed=2).tril(), normal(4, 5, seed=3)
     expected = torch.zeros(4, 2, dtype=torch.float64)
-    for column, (mean, factor) in enumerate(zip(adagauss.means, adagauss.factors, strict=True)):
+    for column, (mean, factor) in enumerate(zip(adagauss.means, adagauss.covariance_factors, strict=True)):
         covariance = factor @ factor.T
         covariance = covariance + 3 * covariance.diagonal().mean() * torch.eye(3)
         deviation = covariance.diagonal().sqrt()

@@ -56,7 +56,7 @@ class AdaGauss(Method):
         self.options = options
         self.bottleneck = torch.empty(0)  # B_t, (S, n)
         self.means = torch.empty(0)  # (m, S)
-        self.factors = torch.empty(0)  # (m, S, S), lower triangular
+        self.covariance_factors = torch.empty(0)  # (m, S, S), lower triangular
         self.trained = nn.ParameterDict()  # bottleneck and head of the task that is being learnt
         self.distiller = nn.Sequential()  # φ
 
@@ -102,11 +102,11 @@ class AdaGauss(Method):
         if ctx.old is not None:
             old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
             pairs = old @ self.bottleneck.T, new @ bottleneck.T
-            self.means, self.factors = mlp(*pairs, self.means, self.factors, ctx)
+            self.means, self.covariance_factors = mlp(*pairs, self.means, self.covariance_factors, ctx)
         (features,) = ctx.extract(ctx.model, augmented=False)
         added = gaussian_prototypes(features @ bottleneck.T, ctx.columns)
         self.means = added.means if ctx.first else torch.cat([self.means, added.means])
-        self.factors = added.factors if ctx.first else torch.cat([self.factors, added.factors])
+        self.covariance_factors = added.factors if ctx.first else torch.cat([self.covariance_factors, added.factors])
         self.bottleneck, self.trained, self.distiller = bottleneck, nn.ParameterDict(), nn.Sequential()
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class AdaGauss(Method):
         points, means = F.normalize(features @ self.bottleneck.T), F.normalize(self.means)
         distances = [
             ((points - mean) @ self.whitening(factor)).square().sum(1)
-            for mean, factor in zip(means, self.factors, strict=True)
+            for mean, factor in zip(means, self.covariance_factors, strict=True)
         ]
         return -torch.stack(distances, dim=1)
 
@@ -122,12 +122,6 @@ class AdaGauss(Method):
         """A with A Aᵀ the inverse of the shrunk and normalised covariance, (S, S)."""
         covariance = factor.double() @ factor.double().T
         return inverse_root(correlation(shrunk(covariance, self.options.gamma, 0.0))).to(factor.dtype)
-
-    def state(self) -> State:
-        return {"bottleneck": self.bottleneck, "means": self.means, "covariance_factors": self.factors}
-
-    def load_state(self, state: State) -> None:
-        self.bottleneck, self.means, self.factors = state["bottleneck"], state["means"], state["covariance_factors"]
 
     def progress(self) -> State:
         return {**self.trained.state_dict(), **self.distiller.state_dict(prefix="distiller.")}

@@ -14,19 +14,18 @@ from torch.nn import functional as F
 
 from efcil.adversarial import mean_drifts
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.base import Context
 from efcil.methods.lwf import LwF
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means
 
 
-class ADC(Method):
+class ADC(LwF):
     name = "adc"
     year = 2024
     idea = "knowledge distillation, nearest class mean, drift measured on new images attacked towards the old means"
     stores = "class means"
     shapes: ClassVar = {"means": "m n"}
-    recipe = LwF.recipe
 
     @dataclass(frozen=True)
     class Options(LwF.Options):
@@ -47,10 +46,6 @@ class ADC(Method):
         self.options = options
         self.means = torch.empty(0)  # (m, n)
 
-    def loss(self, ctx: Context, batch: Batch) -> Terms:
-        """That of LwF."""
-        return LwF(self.options).loss(ctx, batch)
-
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
         means = class_means(features, ctx.columns)
@@ -62,9 +57,3 @@ class ADC(Method):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return -torch.cdist(F.normalize(features), F.normalize(self.means)).square()
-
-    def state(self) -> State:
-        return {"means": self.means}
-
-    def load_state(self, state: State) -> None:
-        self.means = state["means"]

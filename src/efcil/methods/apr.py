@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from efcil.adversarial import Limits, attack, nearest_rows, pixel_limits, taken_for
 from efcil.compensators import carried
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.methods.base import Batch, Context, State, Terms, newest_cross_entropy
 from efcil.methods.fecam import correlation, inverse_root, shrunk
 from efcil.methods.lwf import LwF
 from efcil.methods.pass_ import gaussian_radius
@@ -27,13 +27,12 @@ from efcil.regularizers import old_head_distillation
 STEP_IMAGES = 1000  # the length of a step of the attack after a task is meant for so many images
 
 
-class APR(Method):
+class APR(LwF):
     name = "apr"
     year = 2026
     idea = "new images attacked towards old classes are distilled too, then carry means and covariances; Mahalanobis"
     stores = "class means and covariances"
     shapes: ClassVar[dict[str, str]] = {"means": "m n", "covariance_factors": "m n n"}
-    recipe = LwF.recipe
 
     @dataclass(frozen=True)
     class Options(LwF.Options):
@@ -75,7 +74,7 @@ class APR(Method):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.means = torch.empty(0)  # μ_c (m, n)
-        self.factors = torch.empty(0)  # F_c with F Fᵀ = Σ_c + 1e-5 I (m, n, n), lower triangular
+        self.covariance_factors = torch.empty(0)  # F_c with F Fᵀ = Σ_c + 1e-5 I (m, n, n), lower triangular
         self.whitenings = torch.empty(0)  # from the factors, not stored (m, n, n)
         # Only while a task is being learnt:
         self.seeds = torch.empty(0)  # that of the recorded view of each image (N,)
@@ -86,7 +85,7 @@ class APR(Method):
 
     def before_task(self, ctx: Context) -> None:
         if ctx.old is not None:
-            self.seeds, self.radius = view_seeds(ctx), gaussian_radius(self.factors)
+            self.seeds, self.radius = view_seeds(ctx), gaussian_radius(self.covariance_factors)
             features, count = view_features(ctx, ctx.old, self.seeds), self.options.candidates
             self.candidates = torch.stack([nearest_rows(features, mean, count) for mean in self.means])
 
@@ -120,10 +119,10 @@ class APR(Method):
         (features,) = ctx.extract(ctx.model, augmented=False)
         new = gaussian_prototypes(features, ctx.columns)
         if ctx.first:
-            self.means, self.factors = new.means, new.factors
+            self.means, self.covariance_factors = new.means, new.factors
         else:
             means, factors = self.transported(ctx)
-            self.means, self.factors = torch.cat([means, new.means]), torch.cat([factors, new.factors])
+            self.means, self.covariance_factors = torch.cat([means, new.means]), torch.cat([factors, new.factors])
         self.whitenings = self.whitened()
         self.seeds = self.candidates = torch.empty(0)
 
@@ -133,7 +132,7 @@ class APR(Method):
         seeds, limits = view_seeds(ctx), pixel_limits(ctx)
         features = view_features(ctx, ctx.old, seeds)
         means, factors = [], []
-        for column, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
+        for column, (mean, factor) in enumerate(zip(self.means, self.covariance_factors, strict=True)):
             rows = nearest_rows(features, mean, self.options.attacked)
             old, new = self.shown_drift(ctx, column, rows, seeds, limits)  # y and y', (k, n) each
             o = self.options
@@ -174,9 +173,9 @@ class APR(Method):
     def whitened(self) -> Tensor:
         """A_c with A_c A_cᵀ the inverse of the shrunk and normalised covariance of each class, (m, n, n)."""
         gamma = self.options.gamma
-        covariances = (factor @ factor.T for factor in self.factors.double())
+        covariances = (factor @ factor.T for factor in self.covariance_factors.double())
         roots = [inverse_root(correlation(shrunk(covariance, gamma, gamma))) for covariance in covariances]
-        return torch.stack(roots).to(self.factors.dtype)
+        return torch.stack(roots).to(self.covariance_factors.dtype)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         """Minus the squared Mahalanobis distance of unit vectors to every class, (N, m)."""
@@ -186,11 +185,8 @@ class APR(Method):
         ]
         return -torch.stack(distances, dim=1)
 
-    def state(self) -> State:
-        return {"means": self.means, "covariance_factors": self.factors}
-
     def load_state(self, state: State) -> None:
-        self.means, self.factors = state["means"], state["covariance_factors"]
+        super().load_state(state)
         self.whitenings = self.whitened()
 
 

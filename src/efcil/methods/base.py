@@ -162,11 +162,13 @@ class Method:
         return model.logits(features)
 
     def state(self) -> State:
-        """What is kept between tasks besides the model, as named tensors."""
-        return {}
+        """What is kept between tasks besides the model, as named tensors: the attributes that shapes names."""
+        return {name: getattr(self, name) for name in self.shapes}
 
     def load_state(self, state: State) -> None:
         """The inverse of state()."""
+        for name, tensor in state.items():
+            setattr(self, name, tensor)
 
     def progress(self) -> State:
         """What changes while a task is being learnt, for a run that is resumed within it."""

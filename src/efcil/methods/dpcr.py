@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from efcil.compensators import class_maps
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.base import Context
 from efcil.methods.lwf import LwF
 from efcil.model import IncrementalModel
 
 
-class DPCR(Method):
+class DPCR(LwF):
     name = "dpcr"
     year = 2025
     idea = "knowledge distillation, ridge classifier rebuilt from uncentred covariances that two projections carry"
@@ -30,7 +30,6 @@ class DPCR(Method):
         "counts": "m int64",
         "weight": "n m float64",
     }
-    recipe = LwF.recipe
 
     @dataclass(frozen=True)
     class Options(LwF.Options):
@@ -48,19 +47,15 @@ class DPCR(Method):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.means = torch.empty(0)  # μ_c, (m, n)
-        self.covariances = torch.empty(0)  # Φ_c = Σ fᵀf, (m, n, n)
+        self.uncentred_covariances = torch.empty(0)  # Φ_c = Σ fᵀf, (m, n, n)
         self.counts = torch.empty(0, dtype=torch.int64)  # n_c, (m,)
         self.weight = torch.empty(0)  # Ŵ, (n, m)
-
-    def loss(self, ctx: Context, batch: Batch) -> Terms:
-        """That of LwF."""
-        return LwF(self.options).loss(ctx, batch)
 
     def after_task(self, ctx: Context) -> None:
         if ctx.old is None:
             n = ctx.model.feature_dim
             self.means = torch.zeros(0, n, dtype=torch.float64, device=ctx.device)
-            self.covariances = self.means.new_zeros(0, n, n)
+            self.uncentred_covariances = self.means.new_zeros(0, n, n)
             self.counts = self.means.new_zeros(0, dtype=torch.int64)
             (new,) = ctx.extract(ctx.model, augmented=True)
         else:
@@ -72,13 +67,15 @@ class DPCR(Method):
 
     def transport(self, old: Tensor, new: Tensor) -> None:
         """Φ_c ← P_cᵀ Φ_c P_c and μ_c ← μ_c P_c for every old class, with P_c = P U_c U_cᵀ."""
-        maps = class_maps(old, new, self.covariances, self.options.epsilon)
+        maps = class_maps(old, new, self.uncentred_covariances, self.options.epsilon)
         self.means = torch.stack([mean @ p for mean, p in zip(self.means, maps, strict=True)])
-        self.covariances = torch.stack([p.T @ phi @ p for phi, p in zip(self.covariances, maps, strict=True)])
+        self.uncentred_covariances = torch.stack(
+            [p.T @ phi @ p for phi, p in zip(self.uncentred_covariances, maps, strict=True)]
+        )
 
     def reconstructed(self, new: Tensor, columns: Tensor) -> Tensor:
         """W = (Σ Φ_c + X_nᵀX_n + γI)⁻¹ (Σ n_c μ_cᵀ 1_c + X_nᵀY), every class of length one, (n, m)."""
-        r = self.covariances.sum(0) + new.T @ new  # (n, n)
+        r = self.uncentred_covariances.sum(0) + new.T @ new  # (n, n)
         r.diagonal().add_(self.options.gamma)
         q = new.T @ F.one_hot(columns).double()  # (n, m)
         q[:, : len(self.means)] += (self.counts[:, None] * self.means).T
@@ -88,20 +85,10 @@ class DPCR(Method):
         """Mean, uncentred covariance and number of images of each new class."""
         parts = [features[columns == column] for column in columns.unique()]
         self.means = torch.cat([self.means, torch.stack([part.mean(0) for part in parts])])
-        self.covariances = torch.cat([self.covariances, torch.stack([part.T @ part for part in parts])])
+        self.uncentred_covariances = torch.cat(
+            [self.uncentred_covariances, torch.stack([part.T @ part for part in parts])]
+        )
         self.counts = torch.cat([self.counts, self.counts.new_tensor([len(part) for part in parts])])
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return features.double() @ self.weight
-
-    def state(self) -> State:
-        return {
-            "means": self.means,
-            "uncentred_covariances": self.covariances,
-            "counts": self.counts,
-            "weight": self.weight,
-        }
-
-    def load_state(self, state: State) -> None:
-        self.means, self.covariances = state["means"], state["uncentred_covariances"]
-        self.counts, self.weight = state["counts"], state["weight"]

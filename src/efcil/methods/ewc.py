@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.base import Batch, Context, Method, Terms
 from efcil.regularizers import fisher_diagonal, flat_weights, fused, quadratic_penalty, training_batches
 
 
@@ -45,9 +45,3 @@ class EWC(Method):
     def after_task(self, ctx: Context) -> None:
         fisher = fisher_diagonal(ctx.model, training_batches(ctx))
         self.fisher = fused(self.fisher, fisher, self.options.alpha)
-
-    def state(self) -> State:
-        return {"fisher": self.fisher}
-
-    def load_state(self, state: State) -> None:
-        self.fisher = state["fisher"]

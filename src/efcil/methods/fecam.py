@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Context, Method, State
+from efcil.methods.base import Context, Method
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means, gaussian_prototypes
 
@@ -71,12 +71,6 @@ class FeCAM(Method):
             for mean, root in zip(means, self.whitenings, strict=True)
         ]
         return -torch.stack(distances, dim=1)
-
-    def state(self) -> State:
-        return {"means": self.means, "whitenings": self.whitenings}
-
-    def load_state(self, state: State) -> None:
-        self.means, self.whitenings = state["means"], state["whitenings"]
 
 
 def tukey(features: Tensor, power: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from efcil.config import at_least
 from efcil.errors import UserError
-from efcil.methods.base import Context, Method, State
+from efcil.methods.base import Context, Method
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means
 
@@ -63,12 +63,6 @@ class FeTrIL(Method):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return F.normalize(features) @ self.weight.T + self.bias
-
-    def state(self) -> State:
-        return {"means": self.means, "weight": self.weight, "bias": self.bias}
-
-    def load_state(self, state: State) -> None:
-        self.means, self.weight, self.bias = state["means"], state["weight"], state["bias"]
 
 
 def pseudo_features(

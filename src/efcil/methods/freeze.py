@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from efcil.methods.base import Context, Method, State
+from efcil.methods.base import Context, Method
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means
 
@@ -33,9 +33,3 @@ class Freeze(Method):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return -torch.cdist(features, self.means).square()
-
-    def state(self) -> State:
-        return {"means": self.means}
-
-    def load_state(self, state: State) -> None:
-        self.means = state["means"]

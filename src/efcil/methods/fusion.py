@@ -105,12 +105,6 @@ class Fusion(Method):
         self.estimates = self.new_means = torch.empty(0)
         self.drift_map = nn.ParameterList()
 
-    def state(self) -> State:
-        return {"means": self.means, "radius": self.radius}
-
-    def load_state(self, state: State) -> None:
-        self.means, self.radius = state["means"], state["radius"]
-
     def progress(self) -> State:
         if not len(self.drift_map):  # the first task
             return {}

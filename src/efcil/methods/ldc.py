@@ -11,19 +11,18 @@ from torch.nn import functional as F
 
 from efcil.compensators import regression
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.base import Context
 from efcil.methods.lwf import LwF
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means
 
 
-class LDC(Method):
+class LDC(LwF):
     name = "ldc"
     year = 2024
     idea = "knowledge distillation, nearest class mean, old means carried by a linear map fitted on the new images"
     stores = "class means"
     shapes: ClassVar = {"means": "m n"}
-    recipe = LwF.recipe
 
     @dataclass(frozen=True)
     class Options(LwF.Options):
@@ -39,10 +38,6 @@ class LDC(Method):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.means = torch.empty(0)  # (m, n)
-
-    def loss(self, ctx: Context, batch: Batch) -> Terms:
-        """That of LwF."""
-        return LwF(self.options).loss(ctx, batch)
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
@@ -60,9 +55,3 @@ class LDC(Method):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return -torch.cdist(F.normalize(features), F.normalize(self.means)).square()
-
-    def state(self) -> State:
-        return {"means": self.means}
-
-    def load_state(self, state: State) -> None:
-        self.means = state["means"]

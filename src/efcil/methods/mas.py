@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
+from efcil.methods.base import Batch, Context, Method, Terms
 from efcil.model import IncrementalModel
 from efcil.regularizers import flat_weights, fused, importance, quadratic_penalty, training_batches
 
@@ -48,12 +48,6 @@ class MAS(Method):
     def after_task(self, ctx: Context) -> None:
         omega = output_sensitivity(ctx.model, training_batches(ctx))
         self.omega = fused(self.omega, omega, self.options.alpha)
-
-    def state(self) -> State:
-        return {"omega": self.omega}
-
-    def load_state(self, state: State) -> None:
-        self.omega = state["omega"]
 
 
 def output_sensitivity(model: IncrementalModel, batches: Iterable[Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
+from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
 from efcil.prototypes import JITTER, class_means, gaussian_prototypes
 from efcil.regularizers import feature_distillation
 from efcil.rotation import rotated
@@ -83,12 +83,6 @@ class PASS(Method):
             self.means, self.radius = means, noise_radius(features, ctx.columns)
         else:
             self.means = torch.cat([self.means, means])
-
-    def state(self) -> State:
-        return {"means": self.means, "radius": self.radius}
-
-    def load_state(self, state: State) -> None:
-        self.means, self.radius = state["means"], state["radius"]
 
 
 def noise_radius(features: Tensor, columns: Tensor) -> Tensor:

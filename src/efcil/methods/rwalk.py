@@ -77,12 +77,6 @@ class RWalk(Method):
         self.fisher = fused(self.fisher, fisher, self.options.alpha)
         self.path_scores = (self.path_scores + path_score(path, self.fisher, way, self.options.xi)) / 2
 
-    def state(self) -> State:
-        return {"fisher": self.fisher, "path_scores": self.path_scores}
-
-    def load_state(self, state: State) -> None:
-        self.fisher, self.path_scores = state["fisher"], state["path_scores"]
-
     def progress(self) -> State:
         return self.path.progress()
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from efcil.config import at_least
 from efcil.drift import Kernel, compensate
-from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.methods.base import Batch, Context, Method, Terms, newest_cross_entropy
 from efcil.model import IncrementalModel
 from efcil.prototypes import class_means
 
@@ -70,9 +70,3 @@ class SDC(Method):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return -torch.cdist(F.normalize(features), self.means).square()
-
-    def state(self) -> State:
-        return {"means": self.means}
-
-    def load_state(self, state: State) -> None:
-        self.means = state["means"]

@@ -61,12 +61,6 @@ class SI(Method):
         path, way = self.path.end_task(ctx.model)
         self.omega = self.omega + gain_per_way(path, way, self.options.xi)
 
-    def state(self) -> State:
-        return {"omega": self.omega}
-
-    def load_state(self, state: State) -> None:
-        self.omega = state["omega"]
-
     def progress(self) -> State:
         return self.path.progress()
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
+from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
 from efcil.prototypes import class_means
 
 
@@ -74,12 +74,6 @@ class SSRE(Method):
         (features,) = ctx.extract(ctx.model, augmented=True)
         means = class_means(features, ctx.columns)
         self.means = means if ctx.first else torch.cat([self.means, means])
-
-    def state(self) -> State:
-        return {"means": self.means}
-
-    def load_state(self, state: State) -> None:
-        self.means = state["means"]
 
 
 def prototype_similarity(features: Tensor, means: Tensor) -> Tensor:
