@@ -41,7 +41,7 @@ def _run(
     method: str,
     out: Path,
     seed: int = 0,
-    set: Sequence[str] = (),
+    changes: Sequence[str] = (),
     data_root: Path | None = None,
     resume: bool = False,
     tensorboard: bool = False,
@@ -53,8 +53,8 @@ def _run(
     from efcil.runs import run_name
     from efcil.scenarios import resolve
 
-    config = resolve(preset, method, seed, set)
-    folder = out / run_name(preset, config, set)
+    config = resolve(preset, method, seed, changes)
+    folder = out / run_name(preset, config, changes)
     with RunDisplay(console, folder, method, tensorboard) as display:
         return run_stream(config, preset, folder, display, data_root, resume, first_tasks), folder
 
@@ -241,6 +241,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of run folders (runs)")
     command.add_argument(
         "--set",
+        dest="changes",
         action="append",
         default=[],
         metavar="FIELD=VALUE",

@@ -12,7 +12,7 @@ from efcil.compensators import COMPENSATORS
 from efcil.config import at_least
 from efcil.drift import Kernel, compensate
 from efcil.efm import efm_loss, empirical_feature_matrix, normalised
-from efcil.methods.base import Batch, Context, State
+from efcil.methods.base import Batch, Context, Method, State
 from efcil.prototypes import GaussianPrototypes, gaussian_prototypes
 from efcil.regularizers import (
     feature_distillation,
@@ -144,6 +144,24 @@ class Consolidation:
         self.prototypes = GaussianPrototypes(state["means"], state["covariance_factors"], state["counts"])
         self.efm = state["efm"]
         self.fisher = state.get("fisher", self.fisher)
+
+
+class Consolidating(Method):
+    """A method whose memory is E_t and P_{1:t}."""
+
+    stores = "class means and covariances, the EFM"
+    shapes = Consolidation.shapes
+    memory: Consolidation
+
+    @property
+    def needs_past(self) -> bool:
+        return self.memory.needs_past
+
+    def state(self) -> State:
+        return self.memory.state()
+
+    def load_state(self, state: State) -> None:
+        self.memory.load_state(state)
 
 
 def oracle_prototypes(ctx: Context, augmented: bool) -> GaussianPrototypes:

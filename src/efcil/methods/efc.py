@@ -10,16 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
-from efcil.methods.consolidation import Consolidation, ConsolidationOptions
+from efcil.methods.base import Batch, Context, Terms, parameter_groups
+from efcil.methods.consolidation import Consolidating, Consolidation, ConsolidationOptions
 
 
-class EFC(Method):
+class EFC(Consolidating):
     name = "efc"
     year = 2024
     idea = "Empirical Feature Matrix regulariser, prototypes rehearsed while the backbone trains (PR-ACE)"
-    stores = "class means and covariances, the EFM"
-    shapes = Consolidation.shapes
 
     @dataclass(frozen=True)
     class Options(ConsolidationOptions):
@@ -58,16 +56,6 @@ class EFC(Method):
         if not ctx.first:
             self.memory.update_prototypes(ctx)
         self.memory.remember(ctx)
-
-    @property
-    def needs_past(self) -> bool:
-        return self.memory.needs_past
-
-    def state(self) -> State:
-        return self.memory.state()
-
-    def load_state(self, state: State) -> None:
-        self.memory.load_state(state)
 
 
 def class_uniform_mix(classes: int, size: int, rng: torch.Generator) -> Tensor:

@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 
 from efcil.config import at_least
 from efcil.errors import UserError
-from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
-from efcil.methods.consolidation import Consolidation, ConsolidationOptions, Regularizer
+from efcil.methods.base import Batch, Context, Terms, newest_cross_entropy
+from efcil.methods.consolidation import Consolidating, Consolidation, ConsolidationOptions, Regularizer
 from efcil.rebalancing import Rebalancing, rebalance
 
 
-class EFCPlusPlus(Method):
+class EFCPlusPlus(Consolidating):
     name = "efc++"
     year = 2025
     idea = "Empirical Feature Matrix regulariser, Gaussian prototypes with drift update, prototype re-balancing"
-    stores = "class means and covariances, the EFM"
-    shapes = Consolidation.shapes
 
     @dataclass(frozen=True)
     class Options(ConsolidationOptions):
@@ -59,13 +57,3 @@ class EFCPlusPlus(Method):
         ctx.reseed("re-balancing")
         views = [ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))]
         ctx.model.set_weight(rebalance(ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, ctx.rng))
-
-    @property
-    def needs_past(self) -> bool:
-        return self.memory.needs_past
-
-    def state(self) -> State:
-        return self.memory.state()
-
-    def load_state(self, state: State) -> None:
-        self.memory.load_state(state)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy
+from efcil.methods.base import Batch, Context, Terms, newest_cross_entropy
+from efcil.methods.path import PathMethod
 from efcil.regularizers import (
-    PathIntegral,
     fisher_diagonal,
     flat_weights,
     fused,
@@ -21,14 +21,12 @@ from efcil.regularizers import (
 )
 
 
-class RWalk(Method):
+class RWalk(PathMethod):
     name = "rwalk"
     year = 2018
     idea = "important weights stay where they are; importance is Fisher information plus gain along the way"
     stores = "two importances per weight"
     shapes: ClassVar = {"fisher": "P", "path_scores": "P"}
-    shares_first_task = False  # the path is followed from the first step on
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
 
     @dataclass(frozen=True)
     class Options:
@@ -46,17 +44,8 @@ class RWalk(Method):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.path = PathIntegral()  # ω and θ*
         self.fisher = torch.zeros(())  # F, (P,)
         self.path_scores = torch.zeros(())  # S, (P,)
-
-    def before_task(self, ctx: Context) -> None:
-        self.path.begin_task(ctx.model)
-
-    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
-        terms = super().first_loss(ctx, batch)
-        self.path.begin_step(ctx.model, terms["ce"])
-        return terms
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes + λ Σ_i (F_i + S_i) (θ_i − θ*_i)²; the path is that of all classes."""
@@ -68,20 +57,11 @@ class RWalk(Method):
             "rwalk": self.options.lambda_rwalk * penalty,
         }
 
-    def after_step(self, ctx: Context) -> None:
-        self.path.end_step(ctx.model)
-
     def after_task(self, ctx: Context) -> None:
         path, way = self.path.end_task(ctx.model)
         fisher = fisher_diagonal(ctx.model, training_batches(ctx))
         self.fisher = fused(self.fisher, fisher, self.options.alpha)
         self.path_scores = (self.path_scores + path_score(path, self.fisher, way, self.options.xi)) / 2
-
-    def progress(self) -> State:
-        return self.path.progress()
-
-    def load_progress(self, state: State) -> None:
-        self.path.load_progress(state)
 
 
 def path_score(path: Tensor, fisher: Tensor, way: Tensor, xi: float) -> Tensor:

@@ -9,18 +9,17 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms
-from efcil.regularizers import PathIntegral, flat_weights, quadratic_penalty
+from efcil.methods.base import Batch, Context, Terms
+from efcil.methods.path import PathMethod
+from efcil.regularizers import flat_weights, quadratic_penalty
 
 
-class SI(Method):
+class SI(PathMethod):
     name = "si"
     year = 2017
     idea = "important weights stay where they are; importance is what moving them gained while they learnt"
     stores = "one importance per weight"
     shapes: ClassVar = {"omega": "P"}
-    shares_first_task = False  # the path is followed from the first step on
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
 
     @dataclass(frozen=True)
     class Options:
@@ -36,16 +35,7 @@ class SI(Method):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.path = PathIntegral()  # ω and θ*
         self.omega = torch.zeros(())  # Ω, (P,)
-
-    def before_task(self, ctx: Context) -> None:
-        self.path.begin_task(ctx.model)
-
-    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
-        terms = super().first_loss(ctx, batch)
-        self.path.begin_step(ctx.model, terms["ce"])
-        return terms
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes + c Σ_i Ω_i (θ_i − θ*_i)²."""
@@ -54,18 +44,9 @@ class SI(Method):
         penalty = quadratic_penalty(self.omega, flat_weights(ctx.model), self.path.start)
         return {**terms, "si": self.options.c * penalty}
 
-    def after_step(self, ctx: Context) -> None:
-        self.path.end_step(ctx.model)
-
     def after_task(self, ctx: Context) -> None:
         path, way = self.path.end_task(ctx.model)
         self.omega = self.omega + gain_per_way(path, way, self.options.xi)
-
-    def progress(self) -> State:
-        return self.path.progress()
-
-    def load_progress(self, state: State) -> None:
-        self.path.load_progress(state)
 
 
 def gain_per_way(path: Tensor, way: Tensor, xi: float) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from efcil.config import at_least
 from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
+from efcil.methods.pass_ import PASS
 from efcil.prototypes import class_means
 
 
@@ -26,18 +26,8 @@ class SSRE(Method):
     }
 
     @dataclass(frozen=True)
-    class Options:
-        """Settings of SSRE."""
-
-        lambda_fd: float = 10.0
-        """Weight of the feature distillation, λ_FD."""
-        lambda_pr: float = 10.0
-        """Weight of the prototypes, λ_pr."""
-        temperature: float = 1.0
-        """T, which divides all outputs in the cross-entropies."""
-
-        def __post_init__(self) -> None:
-            at_least(self, lambda_fd=0.0, lambda_pr=0.0, temperature=1e-3)
+    class Options(PASS.Options):
+        """Settings of SSRE: the names and the weights of PASS."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
