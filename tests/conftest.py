@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from efcil import IncrementalClassifier
+from efcil.model import IncrementalModel
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[Any]
@@ -57,6 +58,39 @@ class TinyNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         statistics = torch.cat([x.mean((2, 3)), x.std((2, 3))], dim=1)
         return torch.relu(self.linear(statistics))
+
+
+class OneLayer(nn.Module):
+    """A backbone as small as can be, for which a turned image is another image: tanh of one layer on the pixels."""
+
+    def __init__(self, pixels: int, feature_dim: int) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+        self.layer = nn.Linear(pixels, feature_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x.flatten(1)))
+
+
+def random_model(backbone: nn.Module, *heads: int, seed: int) -> IncrementalModel:
+    """A model with heads of so many classes, all its parameters drawn anew, in float64."""
+    rng = rng_of(seed)
+    model = IncrementalModel(backbone)
+    for classes in heads:
+        model.grow(classes, rng)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng))
+    return model.double()
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal draws in float64."""
+    return torch.randn(*shape, generator=rng_of(seed), dtype=torch.float64)
+
+
+def rng_of(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def run_cli(*arguments: Any) -> subprocess.CompletedProcess[str]:

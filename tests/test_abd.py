@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from conftest import make_blobs, make_learner
+from conftest import OneLayer, make_blobs, make_learner, random_model, rng_of
 from efcil.errors import UserError
 from efcil.inversion import Inversion, InversionOptions
 from efcil.methods import METHODS, build_method
@@ -24,30 +24,8 @@ KNOWN, NEW, DIM, SIZE = 3, 2, 4, 5
 QUICK = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 
 
-class Small(nn.Module):
-    feature_dim = DIM
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(48, DIM)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.layer(x.flatten(1)))
-
-
 def model_of(*heads: int, seed: int) -> IncrementalModel:
-    rng = torch.Generator().manual_seed(seed)
-    model = IncrementalModel(Small())
-    for classes in heads:
-        model.grow(classes, rng)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=rng))
-    return model.double()
-
-
-def rng_of(seed: int = 5) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return random_model(OneLayer(48, DIM), *heads, seed=seed)
 
 
 def context() -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, make_learner, normal
 from efcil.adversarial import attack, pixel_limits
 from efcil.config import ClassifierConfig
 from efcil.data.augment import AUGMENTATIONS
@@ -22,10 +22,6 @@ from efcil.prototypes import JITTER
 
 KNOWN, NEW, DIM = 2, 2, 6
 MODEL: Any = None  # the classifier does not look at the heads
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Wide(TinyNet):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, make_learner, normal
 from efcil import IncrementalClassifier
 from efcil.adversarial import attack, class_drift
 from efcil.compensators import class_projector, regression
@@ -24,10 +24,6 @@ from efcil.model import IncrementalModel
 MODEL: Any = None  # none of these classifiers looks at the heads
 TASKS = [make_blobs(["cat", "dog"]), make_blobs(["ant", "bee", "elk"], 5)]
 UNBOUNDED = (torch.tensor(-1e9), torch.tensor(1e9))
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def cosine_distance(point: Tensor, mean: Tensor) -> float:

@@ -10,16 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, make_learner, normal
 from efcil.methods.base import Batch
 from efcil.methods.fusion import Fusion, semantic_relation
 from efcil.model import IncrementalModel
 
 KNOWN, NEW, DIM, SIZE = 3, 2, 6, 7
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def model_of(*heads: int, seed: int) -> IncrementalModel:

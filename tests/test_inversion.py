@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, make_learner, normal, rng_of
 from efcil.backbones import ConvNorm, ResNet18
 from efcil.errors import UserError
 from efcil.footprint import PAPER, footprint
@@ -34,14 +34,6 @@ from efcil.model import IncrementalModel
 
 CPU = torch.device("cpu")
 SMALL = InversionOptions(iterations=3, batch_size=4, latent=5, width=6)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def rng_of(seed: int = 5) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def assert_equal(actual: Tensor, expected: Any) -> None:

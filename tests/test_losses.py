@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from conftest import random_model
 from efcil.config import ClassifierConfig
 from efcil.data.augment import AUGMENTATIONS
 from efcil.data.images import image_set
@@ -40,14 +41,7 @@ class Flat(nn.Module):
 
 
 def model_of(*heads: int, seed: int) -> IncrementalModel:
-    rng = torch.Generator().manual_seed(seed)
-    model = IncrementalModel(Flat())
-    for classes in heads:
-        model.grow(classes, rng)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=rng))
-    return model.double()
+    return random_model(Flat(), *heads, seed=seed)
 
 
 def batch_of(seed: int, size: int = 6) -> Batch:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, make_learner, normal, random_model
 from efcil import IncrementalClassifier
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
@@ -53,19 +53,8 @@ class Small(nn.Module):
         return torch.tanh(self.norm(self.layer(x.flatten(1))) * self.fixed)
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def model_of(*heads: int, seed: int) -> IncrementalModel:
-    rng = torch.Generator().manual_seed(seed)
-    model = IncrementalModel(Small())
-    for classes in heads:
-        model.grow(classes, rng)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=rng))
-    return model.double().eval()
+    return random_model(Small(), *heads, seed=seed).eval()
 
 
 def context() -> SimpleNamespace:

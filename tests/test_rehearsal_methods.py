@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conftest import make_blobs, make_learner
+from conftest import OneLayer, make_blobs, make_learner, normal, random_model, rng_of
 from efcil.backbones import ConvNorm, ResNet18
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
@@ -28,36 +28,8 @@ from efcil.scenarios import resolve
 KNOWN, NEW, DIM, SIZE = 3, 3, 4, 7
 
 
-class Small(nn.Module):
-    """A backbone for which a turned image is another image."""
-
-    feature_dim = DIM
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(12, DIM)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.layer(x.flatten(1)))
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def model_of(*heads: int, seed: int) -> IncrementalModel:
-    rng = torch.Generator().manual_seed(seed)
-    model = IncrementalModel(Small())
-    for classes in heads:
-        model.grow(classes, rng)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=rng))
-    return model.double()
-
-
-def rng_of(seed: int = 5) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return random_model(OneLayer(12, DIM), *heads, seed=seed)
 
 
 def context(classes: int = NEW) -> Any:
