@@ -152,6 +152,25 @@ def test_images_per_class_above_what_there_is_keeps_all() -> None:
     assert len(data_set().limited(1000).train) == len(data_set().train)
 
 
+def test_held_out_images_are_measured_on_instead_of_the_test_images_and_not_learnt() -> None:
+    whole, split = (load(DataConfig("digits", held_out=count), None) for count in (0, 7))
+    few = load(DataConfig("digits", images_per_class=5, held_out=7), None)
+    for label in range(10):
+        images = whole.train.batch((whole.train_labels == label).nonzero().squeeze(1))
+        for part, labels, expected in (
+            (split.train, split.train_labels, images[:-7]),
+            (split.test, split.test_labels, images[-7:]),
+            (few.train, few.train_labels, images[:5]),
+            (few.test, few.test_labels, images[-7:]),
+        ):
+            assert torch.equal(part.batch((labels == label).nonzero().squeeze(1)), expected)
+
+
+def test_holding_out_all_images_of_a_class_is_refused() -> None:
+    with pytest.raises(UserError, match=r"only 3 training images; data\.held_out=3"):
+        data_set().holding_out(3)
+
+
 def test_an_unknown_data_set_names_the_nearest() -> None:
     with pytest.raises(UserError, match="no data set called 'digit'; did you mean digits"):
         load(DataConfig(name="digit"), None)

@@ -103,9 +103,11 @@ class DataConfig:
     """Name of the image set, as listed by `efcil presets`, or folder, or domains."""
     images_per_class: int | None = None
     """Keep only the first so many training images of each class; empty keeps all."""
+    held_out: int = 0
+    """Measure on the last so many training images of each class instead of the test images, to choose settings."""
 
     def __post_init__(self) -> None:
-        at_least(self, images_per_class=1)
+        at_least(self, images_per_class=1, held_out=0)
 
 
 @dataclass(frozen=True)

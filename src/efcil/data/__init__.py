@@ -83,4 +83,4 @@ def load(config: DataConfig, root: Path | None, size: int | None = None) -> Data
         if counts.min() == 0:
             name = data.names[int(counts.argmin())]
             raise UserError(f"Class {name} has no {part} images; add some, or see: efcil data check {config.name}.")
-    return data.limited(config.images_per_class).in_memory()
+    return data.holding_out(config.held_out).limited(config.images_per_class).in_memory()

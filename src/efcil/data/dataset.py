@@ -36,6 +36,24 @@ class DataSet:
         kept = torch.cat(rows).sort().values
         return replace(self, train=self.train.subset(kept), train_labels=self.train_labels[kept])
 
+    def holding_out(self, count: int) -> DataSet:
+        """The last ``count`` training images of each class in the place of the test images, which nobody looks at."""
+        if count == 0:
+            return self
+        fewest = int(self.counts()[0].min())
+        if fewest <= count:
+            raise UserError(f"A class has only {fewest} training images; data.held_out={count} leaves none to learn.")
+        rows = [(self.train_labels == label).nonzero().squeeze(1) for label in range(len(self.names))]
+        kept = torch.cat([row[:-count] for row in rows]).sort().values
+        held = torch.cat([row[-count:] for row in rows]).sort().values
+        return replace(
+            self,
+            train=self.train.subset(kept),
+            train_labels=self.train_labels[kept],
+            test=self.train.subset(held),
+            test_labels=self.train_labels[held],
+        )
+
     def in_memory(self) -> DataSet:
         """The same set, each part decoded once if it is small enough."""
         return replace(self, train=self.train.in_memory(), test=self.test.in_memory())
