@@ -26,7 +26,7 @@ class Rebalancing:
     """L2 weight decay."""
     batch_size: int = 256
     """Features per step."""
-    views: int = 5
+    views: int = 4
     """Augmented views of the current images whose features are kept and used in turn."""
 
     def __post_init__(self) -> None:
