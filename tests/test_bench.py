@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from conftest import cli_command, cli_environment
 from efcil.bench.display import summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.paper import PUBLISHED, published
@@ -98,6 +102,38 @@ def test_a_campaign_skips_what_is_done_and_survives_a_crash(tmp_path: Path) -> N
     (again,) = campaign(todo[:1], out, table, None, workers=1)
     assert again.status == "done"
     assert (good.folder / "metrics.json").stat().st_mtime_ns == stamp
+
+
+def test_a_campaign_that_is_killed_takes_its_runs_with_it(tmp_path: Path) -> None:
+    """And the same command goes on with them."""
+    command = [
+        "bench",
+        "--presets",
+        "digits-cold5",
+        "--methods",
+        "finetune:width=8,first.epochs=200",
+        "--out",
+        tmp_path,
+    ]
+    process = subprocess.Popen(
+        cli_command(*command, "--results", tmp_path / "runs.csv"),
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": cli_environment()},
+    )
+    wait_for(lambda: any(tmp_path.glob("*/checkpoint.efcil")))
+    process.terminate()
+    assert "interrupted; the same command goes on" in process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    (checkpoint,) = tmp_path.glob("*/checkpoint.efcil")
+    written = checkpoint.stat().st_mtime_ns
+    time.sleep(1.5)  # several epochs, if anybody were still training
+    assert checkpoint.stat().st_mtime_ns == written
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
 
 
 def test_a_wrong_name_fails_before_anything_runs(tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 wrong usage or bad input, 1 anything else."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
     args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a campaign that is killed takes its runs with it
     command: Command = args.command
     try:
         command(args)
@@ -215,7 +216,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"efcil: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("efcil: interrupted; the same command with --resume goes on.", file=sys.stderr)
+        again = "the same command with --resume" if command is run else "the same command"
+        print(f"efcil: interrupted; {again} goes on.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
