@@ -182,6 +182,7 @@ def killed_in_the_middle_of_a_task(out: Path, how: signal.Signals) -> tuple[int,
         stderr=subprocess.PIPE,
         text=True,
         env=cli_environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run where Ctrl-C is ignored
     )
     try:
         deadline = time.monotonic() + 300  # a busy machine takes its time
