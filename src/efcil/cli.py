@@ -314,7 +314,7 @@ def _cell(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)  # a year has no comma
 
 
 def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
