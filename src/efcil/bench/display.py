@@ -39,7 +39,8 @@ def summary_table(lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
     table = Table(box=box.SIMPLE, title="mean ± standard deviation over seeds, in %")
     for name in ("preset", "method", "seeds", *HEADINGS, "paper A_step / A_inc"):
-        table.add_column(name, justify="left" if name in ("preset", "method") else "right")
+        text = name in ("preset", "method")  # folded, not cut off, in a narrow window
+        table.add_column(name, justify="left" if text else "right", overflow="fold", min_width=14 if text else None)
     for line in lines:
         label = " ".join(filter(None, [line["method"], line["changes"]]))
         table.add_row(line["preset"], label, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label))
