@@ -149,7 +149,7 @@ def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *arguments, "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)
     assert (line["per_step_accuracy"], line["per_step_accuracy_std"]) == (64.0, None)
-    assert summary_table([line]).row_count == 1
+    assert summary_table([line, line]).row_count == 3  # the preset once, then its methods
 
 
 def test_methods_share_the_first_task_and_end_as_if_they_had_not(tmp_path: Path) -> None:

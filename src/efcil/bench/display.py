@@ -38,12 +38,15 @@ def campaign_table(jobs: list[Job]) -> Table:
 def summary_table(lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
     table = Table(box=box.SIMPLE, title="mean ± standard deviation over seeds, in %")
-    for name in ("preset", "method", "seeds", *HEADINGS, "paper A_step / A_inc"):
-        text = name in ("preset", "method")  # folded, not cut off, in a narrow window
-        table.add_column(name, justify="left" if text else "right", overflow="fold", min_width=14 if text else None)
+    for name in ("method", "seeds", *HEADINGS, "paper"):
+        table.add_column(name, justify="left" if name == "method" else "right", overflow="fold")
+    preset = None
     for line in lines:
+        if line["preset"] != preset:  # a line of its own: with a column for it the numbers do not fit a narrow window
+            preset = line["preset"]
+            table.add_row(preset, style="bold")
         label = " ".join(filter(None, [line["method"], line["changes"]]))
-        table.add_row(line["preset"], label, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label))
+        table.add_row(label, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label))
     return table
 
 
