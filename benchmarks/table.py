@@ -1,23 +1,54 @@
-"""The table of REPRODUCIBILITY.md from the results of campaigns.
+"""Write the tables of REPRODUCIBILITY.md anew from results/runs.csv; each stands under the commands that made it.
 
-python benchmarks/table.py results/runs.csv
+python benchmarks/table.py
 """
 
 from __future__ import annotations
 
-import sys
+import re
+import shlex
 from pathlib import Path
 
 from efcil.bench.display import HEADINGS, cells, paper_cell
-from efcil.bench.results import read_results, summary
+from efcil.bench.grids import expanded
+from efcil.bench.results import Cell, Row, read_results, summary
+from efcil.bench.runner import cells as cells_of
+from efcil.bench.runner import seed_list
+from efcil.cli import parser
+
+ROOT = Path(__file__).parent.parent
+COMMANDS_AND_TABLE = re.compile(r"((?:^    .*\n)*^    efcil bench.*\n(?:^    .*\n)*\n)((?:^\|.*\n)+)", re.MULTILINE)
+
+
+def with_tables(page: str, results: dict[tuple[str, ...], Row]) -> str:
+    """The page with every table under `efcil bench` commands replaced by what the results say now."""
+    return COMMANDS_AND_TABLE.sub(lambda match: match[1] + table(commanded(match[1]), results), page)
+
+
+def commanded(commands: str) -> list[Cell]:
+    """The runs that these commands ask for, in their order."""
+    found = []
+    for command in commands.replace("\\\n", " ").splitlines():
+        if command.strip().startswith("efcil bench"):
+            args = parser().parse_args(shlex.split(command)[1:])
+            found += cells_of(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
+    return found
+
+
+def table(asked: list[Cell], results: dict[tuple[str, ...], Row]) -> str:
+    """One line per method, in the order asked for, over the seeds that were run."""
+    found = [results[cell.key] for cell in asked if cell.key in results]
+    order = {cell.key[:3]: place for place, cell in reversed(list(enumerate(asked)))}
+    lines = sorted(summary(found), key=lambda line: order[line["preset"], line["method"], line["changes"]])
+    several = len({line["preset"] for line in lines}) > 1
+    rows = [["method", "seeds", *HEADINGS, "paper A_step / A_inc"], ["---", *["---:"] * (len(HEADINGS) + 2)]]
+    for line in lines:
+        label = " ".join(filter(None, [line["method"], line["changes"]]))
+        name = f"`{label}`" + (f" on `{line['preset']}`" if several else "")
+        rows.append([name, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
 
 if __name__ == "__main__":
-    preset = None
-    for line in summary(read_results(Path(sys.argv[1])).values()):
-        if line["preset"] != preset:
-            preset = line["preset"]
-            print(f"\n### {preset}\n")
-            print("| method | seeds |", " | ".join(HEADINGS), "| paper A_step / A_inc |")
-            print("|---|---:|" + "---:|" * len(HEADINGS) + "---:|")
-        label = " ".join(filter(None, [line["method"], line["changes"]]))
-        print("|", " | ".join([f"`{label}`", str(line["seeds"]), *cells(line), paper_cell(preset, label)]), "|")
+    page = ROOT / "REPRODUCIBILITY.md"
+    page.write_text(with_tables(page.read_text(), read_results(ROOT / "results" / "runs.csv")))

@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from efcil import IncrementalClassifier
+from efcil.bench.results import read_results
 from efcil.cli import main
 from efcil.methods import METHODS
 
@@ -226,3 +227,16 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert there.exists(), f"{page.name} links to {target}"
         if anchor and there.suffix == ".md":
             assert anchor in anchors(there), f"{page.name} links to {target}"
+
+
+# Measured numbers
+
+
+def test_the_tables_of_measured_numbers_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    table = importlib.import_module("table")
+    results = read_results(ROOT / "results" / "runs.csv")
+    page = (ROOT / "REPRODUCIBILITY.md").read_text()
+    assert len(table.COMMANDS_AND_TABLE.findall(page)) == page.count("| method | seeds |") > 0
+    assert table.with_tables(page, results) == page
+    assert table.with_tables(page, {}) != page
