@@ -298,7 +298,8 @@ class Stop(Silent):
             raise self.error("stop")
 
     def stage(self, task: int, name: str) -> None:
-        raise self.error("stop")
+        if name == "after the epochs":
+            raise self.error("stop")
 
 
 class StopAfterEpochs(Stop):
@@ -466,7 +467,7 @@ def test_old_heads_stay_bit_identical_while_the_backbone_trains(case: str, monke
     class LookAtHeads(Silent):
         def stage(self, task: int, name: str) -> None:
             ctx = contexts[-1]
-            if ctx.old is not None:
+            if ctx.old is not None and name == "after the epochs":
                 unchanged.append(torch.equal(ctx.model.heads[0], ctx.old.heads[0]))
 
     def noting(ctx: Context, *rest: Any) -> None:

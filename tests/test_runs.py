@@ -249,7 +249,7 @@ class Quiet:
         self.reach("epoch", step.task, step.epoch)
 
     def stage(self, task: int, name: str) -> None:
-        self.reach("stage", task, 0)
+        self.reach(name, task, 0)
 
     def finished_step(self, metrics: dict[str, Any]) -> None:
         self.reach("finished_step", len(metrics["steps"]) - 1, 0)
@@ -273,10 +273,11 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MOMENTS = [
     ("step", 0, 0),  # nothing is saved yet
     ("step", 0, 1),
-    ("stage", 0, 0),  # all epochs of the first task are done
+    ("after the epochs", 0, 0),  # all epochs of the first task are done
     ("finished_step", 0, 0),
     ("epoch", 1, 1),
-    ("stage", 2, 0),
+    ("before the epochs", 2, 0),
+    ("after the epochs", 2, 0),
     ("finished_step", 2, 0),  # finished, but nobody was told
 ]
 

@@ -27,6 +27,7 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
     with torch.random.fork_rng():  # reseeding for dropout and the like is nobody else's business
         if method.freezes_batchnorm and not ctx.first:
             ctx.model.freeze_batchnorm()
+        watcher.stage(ctx.task, "before the epochs")
         ctx.reseed("before")
         method.before_task(ctx)
         training = method.training(ctx)
