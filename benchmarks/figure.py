@@ -1,54 +1,63 @@
-"""A_step after every step of several runs, as one picture.
+"""A_step after every step, one curve per method, from the results of campaigns: mean over seeds, with their spread.
 
-python benchmarks/figure.py runs/digits-cold5_*_seed0 --out docs/figures/digits-cold5.png
+python benchmarks/figure.py digits-cold5 efc++ efc freeze finetune joint --out docs/figures/digits-cold5.png
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 
-STYLE = {  # colour and line of each method, the paper's own in front
-    "efc++": ("#c1272d", "-", 3.0),
-    "efc": ("#e08214", "-", 2.0),
-    "freeze": ("#4575b4", "-", 1.6),
-    "finetune": ("#7f7f7f", "-", 1.6),
-    "joint": ("#222222", ":", 1.6),
-}
+from efcil.bench.grids import expanded
+from efcil.bench.results import read_results
+
+FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
+OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#386cb0", "#b15928"]
+LABEL_GAP = 0.035  # least distance of two labels, as a part of the height
 
 
-def main(folders: list[Path], out: Path, title: str) -> None:
-    runs = [json.loads((folder / "metrics.json").read_text()) for folder in folders]
-    runs.sort(key=lambda run: -run["per_step_accuracy"])
-    figure, axes = plt.subplots(figsize=(7, 4), dpi=130, layout="constrained")
-    for run in runs:
-        classes = [sum(run["classes_per_task"][: i + 1]) for i in range(len(run["steps"]))]
-        accuracy = [step["per_step_accuracy"] for step in run["steps"]]
-        colour, line, width = STYLE.get(run["method"], (None, "-", 1.6))
-        label = run["method"] + (" (upper bound, keeps every image)" if run["method"] == "joint" else "")
-        axes.plot(classes, accuracy, line, color=colour, linewidth=width, marker="o", markersize=4, label=label)
-    axes.set_xlabel("classes seen")
-    axes.set_ylabel("accuracy on all classes seen, %")
-    axes.set_xticks(classes)
-    axes.set_ylim(0, 102)
+def main(preset: str, methods: list[str], results: Path, out: Path, title: str) -> None:
+    rows = [row for row in read_results(results).values() if row["preset"] == preset]
+    curves = {}
+    for entry in expanded(methods):
+        label = entry.replace(":", " ").replace(",", " ")
+        found = [row for row in rows if f"{row['method']} {row['changes']}".strip() == label]
+        if found:
+            curves[label] = np.array([[float(value) for value in row["accuracy_per_step"].split()] for row in found])
+    figure, axes = plt.subplots(figsize=(7.5, 4.5), dpi=130, layout="constrained")
+    colours = iter(OTHERS)
+    ends = []
+    for label, runs in curves.items():
+        colour, width = FRONT.get(label) or (next(colours), 1.4)
+        mean, spread, steps = runs.mean(0), runs.std(0), np.arange(1, runs.shape[1] + 1)
+        axes.plot(steps, mean, color=colour, linewidth=width, marker="o", markersize=3)
+        axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
+        ends.append((mean[-1], label, colour))
+    top = axes.get_ylim()[1]
+    height = -1.0
+    for end, label, colour in sorted(ends):  # labels at the ends of the curves, pushed apart where they would overlap
+        height = max(end, height + LABEL_GAP * top)
+        axes.annotate(label, (steps[-1], height), (8, 0), textcoords="offset points", color=colour, va="center")
+    axes.set(xlabel="steps learnt", ylabel="accuracy on all classes seen, %", xticks=steps, ylim=(0, top))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, fontsize=11, loc="left")
-    axes.legend(frameon=False, fontsize=9, loc="lower left")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("preset")
+    parser.add_argument("methods", nargs="+", help="as for efcil bench")
+    parser.add_argument("--results", type=Path, default=Path("results/runs.csv"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--title", default="")
     arguments = parser.parse_args()
-    main(arguments.folders, arguments.out, arguments.title)
+    main(arguments.preset, arguments.methods, arguments.results, arguments.out, arguments.title)

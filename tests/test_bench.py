@@ -15,7 +15,7 @@ from efcil.bench.display import summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.paper import PUBLISHED, published
 from efcil.bench.results import Cell, append_result, read_results, summary
-from efcil.bench.runner import campaign, cells, seed_list
+from efcil.bench.runner import Job, campaign, cells, next_job, seed_list
 from efcil.cli import main
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
@@ -134,6 +134,21 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)
+
+
+def test_runs_that_can_share_a_first_task_do_not_both_train_it(tmp_path: Path) -> None:
+    jobs = [Job(cell, tmp_path / f"{n}") for n, cell in enumerate(cells(["a"], ["efc++", "efc"], [0, 1]))]
+    assert next_job(jobs) is jobs[0]
+    jobs[0].status = "running"
+    assert next_job(jobs) is jobs[2]  # the other seed
+    jobs[2].status = "running"
+    assert next_job(jobs) is jobs[1]  # nothing better to do
+    jobs[0].folder.mkdir()
+    (jobs[0].folder / "metrics.json").write_text(json.dumps({"steps": [{}]}))
+    jobs[1].status = "done"
+    assert next_job(jobs) is jobs[3]
+    jobs[3].status = "done"
+    assert next_job(jobs) is None
 
 
 def test_a_wrong_name_fails_before_anything_runs(tmp_path: Path) -> None:

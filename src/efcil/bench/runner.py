@@ -29,6 +29,10 @@ class Job:
     process: subprocess.Popen[bytes] | None = None
     message: str = ""
 
+    @property
+    def stream(self) -> tuple[str, int]:
+        return self.cell.preset, self.cell.seed
+
     def metrics(self) -> dict[str, object]:
         try:
             found: dict[str, object] = json.loads((self.folder / "metrics.json").read_text())
@@ -68,9 +72,8 @@ def campaign(
             for job in jobs:
                 if job.process is not None and job.process.poll() is not None:
                     _finish(job, results)
-            free = workers - sum(job.status == "running" for job in jobs)
-            for job in [job for job in jobs if job.status == "waiting"][:free]:
-                _start(job, data_root)
+            while sum(job.status == "running" for job in jobs) < workers and (chosen := next_job(jobs)):
+                _start(chosen, data_root)
             watch(jobs)
             time.sleep(POLL_SECONDS)
     finally:
@@ -80,6 +83,13 @@ def campaign(
                 job.process.wait()
     watch(jobs)
     return jobs
+
+
+def next_job(jobs: Sequence[Job]) -> Job | None:
+    """The first that waits, but rather one of another stream than one whose first task is being trained right now."""
+    begun = {job.stream for job in jobs if job.status == "running" and not job.metrics().get("steps")}
+    waiting = [job for job in jobs if job.status == "waiting"]
+    return min(waiting, key=lambda job: job.stream in begun, default=None)
 
 
 def _start(job: Job, data_root: Path | None) -> None:
