@@ -76,6 +76,11 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
         "abd": "generated images of old classes train their heads together with the backbone",
         "r-dfcil": "as abd",
     },
+    "the first task of fine-tuning": {
+        "si": "follows the path of the weights from the first step on",
+        "rwalk": "as si",
+        "adagauss": "trains a bottleneck with the backbone",
+    },
 }
 
 HEADER_FIELDS = {
@@ -376,6 +381,22 @@ def test_a_task_resumed_from_its_checkpoint_ends_bit_equal(case: str, task: int,
     teach(resumed, TASKS[task], TASKS[:task], checkpoint=checkpoint)
     assert watcher.run == ([2] if had_epochs else [])  # finished epochs are not run again
     assert saved(resumed, tmp_path) == state_after(case, task + 1, epochs=3)
+
+
+@every_case
+def test_a_first_task_begun_by_fine_tuning_ends_bit_equal(case: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.efcil"
+    with pytest.raises(KeyboardInterrupt):
+        fresh("finetune", epochs=3, watcher=Stop(KeyboardInterrupt, epoch=2)).partial_fit(
+            *TASKS[0], checkpoint=checkpoint
+        )
+    other = fresh(case, epochs=3)
+    if exempt(case, "the first task of fine-tuning"):
+        with pytest.raises(UserError, match="belongs to another task"):
+            other.partial_fit(*TASKS[0], checkpoint=checkpoint)
+    else:
+        other.partial_fit(*TASKS[0], checkpoint=checkpoint)
+        assert saved(other, tmp_path) == state_after(case, 1, epochs=3)
 
 
 def test_a_task_trained_with_sgd_resumes_bit_equally_too(tmp_path: Path) -> None:

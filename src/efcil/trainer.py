@@ -123,6 +123,11 @@ def diverged(what: str) -> TrainingError:
 # Within a task: weights, optimiser and what the method accumulates. Random numbers need no saving (see rng.py).
 
 
+def is_shared(ctx: Context, method: Method) -> bool:
+    """Whether another method may go on from the checkpoint: then it holds nothing of this one."""
+    return ctx.first and method.shares_first_task
+
+
 def save_checkpoint(
     path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer, epochs_done: int, seconds: float
 ) -> None:
@@ -135,7 +140,7 @@ def save_checkpoint(
     tensors = {
         **state.prefixed("model", ctx.model.state_dict()),
         **state.prefixed("optimizer", moments),
-        **state.prefixed("method", method.progress()),
+        **state.prefixed("method", {} if is_shared(ctx, method) else method.progress()),
     }
     meta = {"task": ctx.task, "identity": ctx.identity, "epochs_done": epochs_done, "seconds": seconds}
     state.write(path, "checkpoint", tensors, meta)
@@ -157,6 +162,7 @@ def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.o
         index, key = name.split(".", 1)
         moments.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    method.load_progress(state.section("method", tensors))
+    if not is_shared(ctx, method):
+        method.load_progress(state.section("method", tensors))
     ctx.saved_seconds = float(meta["seconds"])
     return int(meta["epochs_done"])

@@ -106,14 +106,11 @@ class Fusion(Method):
         self.drift_map = nn.ParameterList()
 
     def progress(self) -> State:
-        if not len(self.drift_map):  # the first task
-            return {}
         return {"estimates": self.estimates, **self.drift_map.state_dict(prefix="drift_map.")}
 
     def load_progress(self, state: State) -> None:
-        if state:
-            self.estimates = state["estimates"].to(self.means.device)
-            self.drift_map.load_state_dict({str(i): state[f"drift_map.{i}"] for i in range(len(self.drift_map))})
+        self.estimates = state["estimates"].to(self.means.device)
+        self.drift_map.load_state_dict({str(i): state[f"drift_map.{i}"] for i in range(len(self.drift_map))})
 
 
 def semantic_relation(means: Tensor, new_means: Tensor, tau: float) -> Tensor:
