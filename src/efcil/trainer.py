@@ -76,8 +76,8 @@ def train(
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            turns = 4 if ctx.model.rotation_head is not None else 1
-            watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(batch.x)))
+            turns = 4 if ctx.first and ctx.model.rotation_head is not None else 1
+            watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(group_rows)))
         method.after_epoch(ctx)
         if checkpoint:
             save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1, time.monotonic() - begun)
