@@ -6,6 +6,7 @@ python benchmarks/figure.py digits-cold5 efc++ efc freeze finetune joint --out d
 from __future__ import annotations
 
 import argparse
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +19,7 @@ from efcil.bench.grids import expanded
 from efcil.bench.results import read_results
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
-OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#386cb0", "#b15928"]
+OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#000080", "#bcbd22"]
 LABEL_GAP = 0.035  # least distance of two labels, as a part of the height
 
 
@@ -31,7 +32,7 @@ def main(preset: str, methods: list[str], results: Path, out: Path, title: str) 
         if found:
             curves[label] = np.array([[float(value) for value in row["accuracy_per_step"].split()] for row in found])
     figure, axes = plt.subplots(figsize=(7.5, 4.5), dpi=130, layout="constrained")
-    colours = iter(OTHERS)
+    colours = cycle(OTHERS)
     ends = []
     for label, runs in curves.items():
         colour, width = FRONT.get(label) or (next(colours), 1.4)
