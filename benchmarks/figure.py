@@ -17,6 +17,7 @@ import numpy as np
 
 from efcil.bench.grids import expanded
 from efcil.bench.results import read_results
+from efcil.bench.runner import cells
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
 OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#000080", "#bcbd22"]
@@ -24,19 +25,19 @@ LABEL_GAP = 0.035  # least distance of two labels, as a part of the height
 
 
 def main(preset: str, methods: list[str], results: Path, out: Path, title: str) -> None:
-    rows = [row for row in read_results(results).values() if row["preset"] == preset]
+    rows = read_results(results)
     curves = {}
-    for entry in expanded(methods):
-        label = entry.replace(":", " ").replace(",", " ")
-        found = [row for row in rows if f"{row['method']} {row['changes']}".strip() == label]
+    for cell in cells([preset], expanded(methods), [0]):
+        found = [row for key, row in rows.items() if key[:3] == cell.key[:3]]  # every seed
         if found:
-            curves[label] = np.array([[float(value) for value in row["accuracy_per_step"].split()] for row in found])
+            curves[cell.label] = np.array([row["accuracy_per_step"].split() for row in found], dtype=float)
     figure, axes = plt.subplots(figsize=(7.5, 4.5), dpi=130, layout="constrained")
     colours = cycle(OTHERS)
     ends = []
     for label, runs in curves.items():
         colour, width = FRONT.get(label) or (next(colours), 1.4)
-        mean, spread, steps = runs.mean(0), runs.std(0), np.arange(1, runs.shape[1] + 1)
+        mean, steps = runs.mean(0), np.arange(1, runs.shape[1] + 1)
+        spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
         axes.plot(steps, mean, color=colour, linewidth=width, marker="o", markersize=3)
         axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
         ends.append((mean[-1], label, colour))

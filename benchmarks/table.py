@@ -9,11 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
-from efcil.bench.display import HEADINGS, cells, paper_cell
+from efcil.bench.display import HEADINGS, formatted, paper_cell
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, Row, read_results, summary
-from efcil.bench.runner import cells as cells_of
-from efcil.bench.runner import seed_list
+from efcil.bench.runner import cells, seed_list
 from efcil.cli import parser
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +30,7 @@ def commanded(commands: str) -> list[Cell]:
     for command in commands.replace("\\\n", " ").splitlines():
         if command.strip().startswith("efcil bench"):
             args = parser().parse_args(shlex.split(command)[1:])
-            found += cells_of(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
+            found += cells(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
     return found
 
 
@@ -43,9 +42,8 @@ def table(asked: list[Cell], results: dict[tuple[str, ...], Row]) -> str:
     several = len({line["preset"] for line in lines}) > 1
     rows = [["method", "seeds", *HEADINGS, "paper A_step / A_inc"], ["---", *["---:"] * (len(HEADINGS) + 2)]]
     for line in lines:
-        label = " ".join(filter(None, [line["method"], line["changes"]]))
-        name = f"`{label}`" + (f" on `{line['preset']}`" if several else "")
-        rows.append([name, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label)])
+        name = f"`{line['label']}`" + (f" on `{line['preset']}`" if several else "")
+        rows.append([name, str(line["seeds"]), *formatted(line), paper_cell(line["preset"], line["label"])])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

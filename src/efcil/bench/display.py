@@ -45,12 +45,11 @@ def summary_table(lines: list[dict[str, Any]]) -> Table:
         if line["preset"] != preset:  # a line of its own: with a column for it the numbers do not fit a narrow window
             preset = line["preset"]
             table.add_row(preset, style="bold")
-        label = " ".join(filter(None, [line["method"], line["changes"]]))
-        table.add_row(label, str(line["seeds"]), *cells(line), paper_cell(line["preset"], label))
+        table.add_row(line["label"], str(line["seeds"]), *formatted(line), paper_cell(line["preset"], line["label"]))
     return table
 
 
-def cells(line: dict[str, Any]) -> list[str]:
+def formatted(line: dict[str, Any]) -> list[str]:
     """The four numbers with their spread, the minutes, and the megabytes kept between tasks besides the network."""
     names = ("per_step_accuracy", "average_incremental_accuracy", "average_forgetting", "plasticity")
     spread = {name: "" if line[f"{name}_std"] is None else f" ± {line[f'{name}_std']:.1f}" for name in names}

@@ -76,6 +76,7 @@ def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
     table = []
     for (preset, method, changes), members in sorted(groups.items()):
         line: dict[str, Any] = {"preset": preset, "method": method, "changes": changes, "seeds": len(members)}
+        line["label"] = f"{method} {changes}".rstrip()
         for name in NAMES:
             values = [float(row[name]) for row in members]
             line[name] = mean(values)
