@@ -176,6 +176,16 @@ methods: {finetune: {incremental: {epochs: 4, batch_size: 4}}}
     assert (other.lr, other.epochs, other.batch_size) == (2.0, 2, 2)
 
 
+def test_a_preset_like_another_changes_only_what_it_says(tmp_path: Path) -> None:
+    text = "like: cifar100-cold10-cpu\nclassifier: {first: {epochs: 3}}\nmethods: {ssre: {incremental: {epochs: 2}}}"
+    for method in ("ssre", "efc++"):
+        ours = flat(to_dict(resolve(preset_file(tmp_path, text), method, 0)))
+        theirs = flat(to_dict(resolve("cifar100-cold10-cpu", method, 0)))
+        changed = {name: ours[name] for name in ours if ours[name] != theirs[name]}
+        later = {"classifier.incremental.epochs": 2} if method == "ssre" else {}
+        assert changed == {"classifier.first.epochs": 3, **later}
+
+
 def test_later_changes_win_over_earlier_ones() -> None:
     assert resolve("digits-cold5", "efc++", 0, ["width=4", "width=6"]).classifier.width == 6
 
@@ -241,6 +251,11 @@ def test_every_preset_resolves_for_every_method(preset: str, method: str) -> Non
         ("- a\n- b", "must be a list of sections: data, stream, classifier"),
         ("", "must be a list of sections"),
         ("3", "must be a list of sections"),
+        (
+            "like: cifar100-cold10-gpu",
+            "no preset called .*did you mean .*cifar100-cold10-cpu",
+        ),
+        ("like: [digits-cold5]", "no preset called .*digits-cold5"),
         ("clasifier: {}", "no section in preset .*called 'clasifier'; did you mean classifier"),
         ("classifier: {widht: 3}", "called 'widht'; did you mean width"),
         ("classifier: 3", "classifier"),

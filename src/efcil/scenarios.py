@@ -39,9 +39,10 @@ def read_preset(name: str) -> dict[str, Any]:
         raise UserError(f"The preset {name} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
         raise UserError(f"The preset {name} must be a list of sections: {', '.join(SECTIONS)}.")
+    allowed = (*SECTIONS, "methods", "description", "like")
     for section in content:
-        if section not in (*SECTIONS, "description", "methods"):
-            raise unknown(f"section in preset {name}", section, (*SECTIONS, "description", "methods"))
+        if section not in allowed:
+            raise unknown(f"section in preset {name}", section, allowed)
     sections = {section: content.get(section) or {} for section in (*SECTIONS, "methods")}
     parts = dict(sections)
     if isinstance(sections["methods"], dict):
@@ -51,7 +52,13 @@ def read_preset(name: str) -> dict[str, Any]:
             raise UserError(
                 f"In the preset {name}, {path} is a section with fields of its own, not the value {part!r}."
             )
-    return {**sections, "description": content.get("description", "")}
+    preset = {**sections, "description": content.get("description", "")}
+    like = content.get("like")  # a preset of the package, of which this one changes some settings
+    if like is None:
+        return preset
+    if like not in preset_names():
+        raise unknown("preset", str(like), preset_names())
+    return merge(read_preset(like), preset)
 
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
