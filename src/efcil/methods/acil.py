@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class ACIL(Method):
         "inverse": "expansion expansion float64",
         "weight": "expansion m float64",
     }
+    freezes_backbone = True
 
     @dataclass(frozen=True)
     class Options:
@@ -41,9 +42,6 @@ class ACIL(Method):
         self.options = options
         self.expansion = torch.empty(0)  # R, (n, D)
         self.ridge = RecursiveRidge(torch.empty(0), torch.empty(0))
-
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return super().parameters(ctx) if ctx.first else []
 
     def after_task(self, ctx: Context) -> None:
         if ctx.first:

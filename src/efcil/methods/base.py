@@ -105,6 +105,8 @@ class Method:
     """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
     freezes_batchnorm: ClassVar[bool] = True
     """BatchNorm stays as the first task left it."""
+    freezes_backbone: ClassVar[bool] = False
+    """Only the first task trains the network; later ones are learnt in after_task."""
     recipe: ClassVar[dict[str, Any]] = {}
     """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
 
@@ -129,6 +131,8 @@ class Method:
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
+        if self.freezes_backbone and not ctx.first:
+            return []
         return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
 
     def augment(self, ctx: Context, batch: Batch) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ class DSAL(Method):
         "compensation_inverse": "expansion expansion float64",
         "compensation_weight": "expansion m float64",
     }
+    freezes_backbone = True
 
     @dataclass(frozen=True)
     class Options:
@@ -48,9 +49,6 @@ class DSAL(Method):
         self.expansion = torch.empty(0)  # R, (n, D)
         self.main = RecursiveRidge(torch.empty(0), torch.empty(0))
         self.compensation = RecursiveRidge(torch.empty(0), torch.empty(0))
-
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return super().parameters(ctx) if ctx.first else []
 
     def after_task(self, ctx: Context) -> None:
         size, device = self.options.expansion, ctx.device

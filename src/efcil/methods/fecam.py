@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class FeCAM(Method):
     idea = "backbone frozen after the first task, Mahalanobis distance with a covariance per class"
     stores = "class means and inverse covariances"
     shapes: ClassVar = {"means": "m n", "whitenings": "m n n"}
+    freezes_backbone = True
 
     @dataclass(frozen=True)
     class Options:
@@ -44,9 +45,6 @@ class FeCAM(Method):
         self.options = options
         self.means = torch.empty(0)  # (m, n), of the features as they are
         self.whitenings = torch.empty(0)  # (m, n, n)
-
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return super().parameters(ctx) if ctx.first else []
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)

@@ -24,6 +24,7 @@ class FeTrIL(Method):
     idea = "backbone frozen after the first task, linear SVM on translated features of new classes"
     stores = "class means, the SVM"
     shapes: ClassVar = {"means": "m n", "weight": "m n", "bias": "m"}
+    freezes_backbone = True
 
     @dataclass(frozen=True)
     class Options:
@@ -47,9 +48,6 @@ class FeTrIL(Method):
 
     def before_task(self, ctx: Context) -> None:
         support_vector_machine()  # a missing package is noticed before the epochs, not after them
-
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return super().parameters(ctx) if ctx.first else []
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)

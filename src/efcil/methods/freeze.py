@@ -18,13 +18,11 @@ class Freeze(Method):
     idea = "backbone frozen after the first task, nearest class mean"
     stores = "class means"
     shapes: ClassVar = {"means": "m n"}
+    freezes_backbone = True
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self.means = torch.empty(0)  # (m, n)
-
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return super().parameters(ctx) if ctx.first else []
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
