@@ -19,20 +19,22 @@ RANK_TOLERANCE = 1e-7  # eigenvalues below this part of the greatest are roundin
 
 
 def softmax_covariance_sum(features: Tensor, weight: Tensor) -> Tensor:
-    """Σ_x diag(p_x) − p_x p_xᵀ, the m×m core of the EFM, in float64 (m, m)."""
+    """Σ_x diag(p_x) − p_x p_xᵀ, the m×m core of the EFM, (m, m)."""
     classes = weight.shape[0]
-    total = torch.zeros(classes, classes, dtype=torch.float64, device=features.device)
+    total = torch.zeros(classes, classes, dtype=weight.dtype, device=weight.device)
     for chunk in features.split(CHUNK):
-        # In float64, because diag(p) − p pᵀ cancels where the classifier is sure of itself.
-        p = torch.softmax(chunk @ weight.T, dim=1, dtype=torch.float64)  # (N, m)
+        p = torch.softmax(chunk @ weight.T, dim=1)  # (N, m)
         total -= p.T @ p
-        total.diagonal().add_(p.sum(0))
+    # Every row sums to zero, so its diagonal entry is minus the others. Summed up like this nothing cancels, as
+    # p − p² would where the classifier is sure of itself, and float32 is enough.
+    diagonal = total.diagonal().zero_()
+    diagonal.copy_(-total.sum(1))
     return total
 
 
 def empirical_feature_matrix(features: Tensor, weight: Tensor) -> Tensor:
     """E_t, the mean local feature matrix of these samples under this classifier (Eqs. 6-8), (n, n)."""
-    core = softmax_covariance_sum(features, weight).to(weight.dtype) / len(features)
+    core = softmax_covariance_sum(features, weight) / len(features)
     matrix = weight.T @ core @ weight
     return (matrix + matrix.T) / 2  # exactly symmetric, whatever the rounding
 
