@@ -240,6 +240,10 @@ class IncrementalClassifier:
         """Bytes of what the method keeps between tasks besides the network."""
         return sum(tensor.nbytes for tensor in self._method.state().values())
 
+    def work(self, images: list[int]) -> list[int]:
+        """How many images pass through the epochs of each task, given how many each task has."""
+        return self._method.work(self.config, images)
+
     @property
     def needs_past(self) -> bool:
         """Whether partial_fit must be given earlier images (upper bounds and oracles only)."""

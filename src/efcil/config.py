@@ -47,6 +47,11 @@ class Training:
         if any(not 0 < milestone < 1 for milestone in self.milestones):
             raise UserError(f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}.")
 
+    @property
+    def turns(self) -> int:
+        """How many rotations of each image an epoch shows."""
+        return 1
+
     def lr_factor(self, epoch: int) -> float:
         """The factor on the learning rates in this epoch (counted from 0)."""
         return float(self.gamma ** sum(epoch >= round(m * self.epochs) for m in self.milestones))
@@ -60,6 +65,10 @@ class FirstTask(Training):
     milestones: tuple[float, ...] = (0.45, 0.90)
     rotation: bool = True
     """Self-rotation: three rotated copies of every image as extra classes of a throw-away head."""
+
+    @property
+    def turns(self) -> int:
+        return 4 if self.rotation else 1
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,11 @@ def run(
         check_same_stream(folder, stream)
     else:
         metrics = describe(config, preset, folder, stream)
-    watcher.begin(metrics, work_per_task(config, stream))
     classifier = (
         IncrementalClassifier.load(state) if state.exists() else IncrementalClassifier.from_config(config.classifier)
     )
     classifier.watcher = watcher
+    watcher.begin(metrics, classifier.work([len(task.train) for task in stream]))
     check_in_step(folder, len(classifier.tasks_), len(metrics["steps"]))
     for index in range(len(metrics["accuracy_matrix"]), len(stream)):
         started = time.monotonic()
@@ -220,10 +220,3 @@ def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
 def stored_image_size(config: RunConfig) -> int | None:
     """The side at which the classifier wants its images read."""
     return IncrementalClassifier.from_config(config.classifier).stored_size
-
-
-def work_per_task(config: RunConfig, stream: Stream) -> list[int]:
-    """Images that pass through training in each task, to tell how much time is left."""
-    first, later = config.classifier.first, config.classifier.incremental
-    images = [len(task.train) for task in stream]
-    return [images[0] * first.epochs * (4 if first.rotation else 1), *(n * later.epochs for n in images[1:])]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from efcil import state
-from efcil.config import FirstTask, Training
+from efcil.config import Training
 from efcil.errors import UserError
 from efcil.methods.base import Batch, Context, Method
 from efcil.progress import Step, Watcher
@@ -31,7 +31,7 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
         ctx.reseed("before")
         method.before_task(ctx)
         training = method.training(ctx)
-        if isinstance(training, FirstTask) and training.rotation:
+        if training.turns > 1:
             ctx.model.add_rotation_head(ctx.classes, ctx.rng)
         groups = method.parameters(ctx)
         if groups:
@@ -76,8 +76,7 @@ def train(
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            turns = 4 if ctx.first and ctx.model.rotation_head is not None else 1
-            watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(group_rows)))
+            watcher.step(Step(ctx.task, epoch, training.epochs, losses, training.turns * len(group_rows)))
         method.after_epoch(ctx)
         if checkpoint:
             save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1, time.monotonic() - begun)

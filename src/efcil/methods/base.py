@@ -126,6 +126,12 @@ class Method:
         """The optimiser settings of this task."""
         return ctx.config.first if ctx.first else ctx.config.incremental
 
+    def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
+        """How many images pass through the epochs of each task, given how many each has; it tells the time left."""
+        first = images[0] * config.first.epochs * config.first.turns
+        later = [0 if self.freezes_backbone else count * config.incremental.epochs for count in images[1:]]
+        return [first, *later]
+
     def before_task(self, ctx: Context) -> None:
         """Called once the head has grown, before the first epoch."""
 

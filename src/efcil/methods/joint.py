@@ -6,11 +6,12 @@ training mode, and cross-entropy over all classes.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import torch
 
-from efcil.config import Training
+from efcil.config import ClassifierConfig, Training
 from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
 
 
@@ -24,6 +25,9 @@ class Joint(Method):
 
     def training(self, ctx: Context) -> Training:
         return ctx.config.first
+
+    def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
+        return [count * config.first.epochs * config.first.turns for count in accumulate(images)]
 
     def before_task(self, ctx: Context) -> None:
         if ctx.past is not None:
