@@ -54,4 +54,4 @@ def _read_split(path: Path, count: int) -> Arrays:
     if raw.size != count * RECORD:
         raise UserError(f"{path} has {raw.size:,} bytes instead of {count * RECORD:,}; {REMEDY}.")
     records = raw.reshape(count, RECORD)
-    return np.ascontiguousarray(records[:, 2:]), records[:, 1].tolist()
+    return records[:, 2:], records[:, 1].tolist()
