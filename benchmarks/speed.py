@@ -1,6 +1,6 @@
 """Speed and memory, as ratios against a plain implementation in the same run; one core.
 
-    OMP_NUM_THREADS=1 python benchmarks/speed.py            # everything, about twenty minutes
+    OMP_NUM_THREADS=1 python benchmarks/speed.py            # everything, up to half an hour
     OMP_NUM_THREADS=1 python benchmarks/speed.py efm step   # only these
 
 Every line is printed as a row of a Markdown table; benchmarks/README.md holds one such table with its machine.
