@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from conftest import cli_command, cli_environment
 from efcil.bench.display import summary_table
@@ -189,7 +190,16 @@ def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", *arguments, "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)
     assert (line["per_step_accuracy"], line["per_step_accuracy_std"]) == (64.0, None)
-    assert summary_table([line, line]).row_count == 3  # the preset once, then its methods
+
+
+def test_numbers_stay_whole_in_a_narrow_window(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    for seed in range(2):
+        append_result(table, Cell("cifar100-cold10", "efc++", (), seed), metrics(64.0 + seed, 81.5))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(summary_table("cifar100-cold10", summary(read_results(table).values())))
+    assert all(number in captured.get() for number in ("cifar100-cold10", "efc++", "64.5±0.7", "47.5/61.6"))
 
 
 def test_methods_share_the_first_task_and_end_as_if_they_had_not(tmp_path: Path) -> None:

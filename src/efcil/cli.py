@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,8 @@ def bench(args: argparse.Namespace) -> None:
         )
     wanted = {cell.key for cell in todo}
     lines = summary(row for key, row in read_results(args.results).items() if key in wanted)
-    console.print(summary_table(lines))
+    for preset, group in groupby(lines, key=itemgetter("preset")):
+        console.print(summary_table(preset, list(group)))
     if args.json:
         print(json.dumps(lines, indent=2))
     failed = [job for job in jobs if job.status == "failed"]

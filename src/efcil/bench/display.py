@@ -35,17 +35,16 @@ def campaign_table(jobs: list[Job]) -> Table:
     return table
 
 
-def summary_table(lines: list[dict[str, Any]]) -> Table:
+def summary_table(preset: str, lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
-    table = Table(box=box.SIMPLE, title="mean ± standard deviation over seeds, in %")
-    for name in ("method", "seeds", *HEADINGS, "paper"):
-        table.add_column(name, justify="left" if name == "method" else "right", overflow="fold")
-    preset = None
+    # No more space than a window of 80 columns has: numbers stay whole, long names of methods fold.
+    table = Table(box=None, padding=(0, 1, 0, 0), title=f"\n{preset}, mean±standard deviation over seeds, in %")
+    table.add_column("method", overflow="fold")
+    for name in ("seeds", *HEADINGS, "paper"):
+        table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
-        if line["preset"] != preset:  # a line of its own: with a column for it the numbers do not fit a narrow window
-            preset = line["preset"]
-            table.add_row(preset, style="bold")
-        table.add_row(line["label"], str(line["seeds"]), *formatted(line), paper_cell(line["preset"], line["label"]))
+        numbers = [*formatted(line), paper_cell(preset, line["label"])]
+        table.add_row(line["label"], str(line["seeds"]), *(number.replace(" ", "") for number in numbers))
     return table
 
 
