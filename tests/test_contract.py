@@ -30,6 +30,7 @@ from efcil.footprint import sizes_and_type
 from efcil.inversion import Generator
 from efcil.methods import METHODS, build_method
 from efcil.methods.base import Context
+from efcil.model import IncrementalModel
 from efcil.progress import Silent, Step
 from efcil.regularizers import weights
 from efcil.trainer import learn_task
@@ -336,6 +337,26 @@ def test_progress_counts_the_work_that_was_announced(case: str) -> None:
     images = [len(labels) for _, labels in TASKS[:2]]
     assert seen == classifier.work(images)
     assert seen[0] == 2 * 4 * images[0]  # the first task shows every image in four rotations
+
+
+@pytest.mark.parametrize(("case", "turns"), [("finetune", 1), ("pass", 4), ("il2a", 5), ("abd", 2), ("r-dfcil", 2)])
+def test_images_are_counted_as_the_network_sees_them(case: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, passed = IncrementalModel.features, [0]
+
+    def watched(model: IncrementalModel, x: Tensor) -> Tensor:
+        passed.append(len(x))
+        return features(model, x)
+
+    class Compare(Silent):
+        def step(self, step: Step) -> None:
+            if step.task == 1:
+                assert passed[-1] <= step.images if case == "il2a" else passed[-1] == step.images
+                counts.append(step.images)
+
+    counts: list[int] = []
+    monkeypatch.setattr(IncrementalModel, "features", watched)
+    teach_all(fresh(case, epochs=2, watcher=Compare()), TASKS[:2])
+    assert sum(counts) == 2 * turns * len(TASKS[1][1])  # of IL2A an upper bound: two images of one class do not mix
 
 
 @pytest.mark.parametrize("stop", [Stop(ZeroDivisionError), Stop(KeyboardInterrupt), StopAfterEpochs(KeyboardInterrupt)])

@@ -164,6 +164,14 @@ def test_semantic_augmentation_is_the_quadratic_form_of_each_class(ratio: float)
     assert_equal(semantic_logits(weight, prototypes, columns, ratio), expected)
 
 
+def test_semantic_augmentation_teaches_the_heads_through_their_difference_too() -> None:
+    weight, prototypes = normal(5, DIM, seed=8).requires_grad_(), prototypes_of()
+    away = normal(5, seed=9)  # any direction in the space of outputs
+    (gradient,) = torch.autograd.grad(semantic_logits(weight, prototypes, torch.tensor([1]), 2.5)[0] @ away, weight)
+    (expected,) = torch.autograd.grad(literal_semantic_logits(weight, prototypes, 1, 2.5) @ away, weight)
+    assert_equal(gradient, expected)
+
+
 def test_semantic_augmentation_with_ratio_one_is_the_mean_over_all_draws() -> None:
     """log E exp((w_j − w_c)ᵀ z) over z ~ N(μ_c, Σ_c)."""
     weight, prototypes = normal(3, DIM, seed=8) / 4, prototypes_of()
@@ -234,6 +242,15 @@ def test_mixing_weights_are_beta_distributed_within_their_bounds(beta: int) -> N
     assert weights.std() == pytest.approx(float(raw.std()), rel=0.05)
 
 
+@torch.no_grad()
+def test_without_mixes_new_images_compete_with_the_classes_seen_alone() -> None:
+    ctx = context()
+    method = il2a_of(ctx, mixes=0, temperature=1.0)
+    batch = method.augment(ctx, batch_of())
+    losses = [literal_ce(ctx.model(x[None])[0], int(y), 1.0) for x, y in zip(batch_of().x, batch_of().y, strict=True)]
+    assert_equal(method.loss(ctx, batch)["ce"], mean(losses))
+
+
 def test_a_task_of_one_class_has_nothing_to_mix() -> None:
     ctx, batch = context(classes=1), batch_of(classes=1)
     mixed = il2a_of(ctx).augment(ctx, batch)
@@ -285,6 +302,25 @@ def test_the_loss_of_ssre(temperature: float) -> None:
     columns = torch.randint(KNOWN, (SIZE,), generator=rng_of()).tolist()
     losses = [literal_ce(rows @ method.means[c], c, temperature) for c in columns]
     assert_equal(terms["prototypes"], 3 * mean(losses))
+
+
+def test_ssre_learns_through_its_selection_too() -> None:
+    ctx, batch = context(), batch_of()
+    method = build_method("ssre", {})
+    assert isinstance(method, SSRE)
+    method.means = prototypes_of().means
+    backbone = list(ctx.model.backbone.parameters())
+    terms = method.loss(ctx, batch)
+    gradients = torch.autograd.grad(terms["ce"] + terms["fd"], backbone)
+
+    features, old = ctx.model.features(batch.x), ctx.old.features(batch.x).detach()
+    cosines = [nn.functional.cosine_similarity(features, p[None], dim=1) for p in method.means]
+    similarity = torch.stack(cosines).max(0).values
+    chosen = features @ ctx.model.weight.T
+    likelihood = chosen.softmax(1)[torch.arange(SIZE), batch.y]
+    literal = -((1 - similarity) * likelihood.log()).mean() + 10 * (similarity * (features - old).norm(dim=1)).sum()
+    for gradient, expected in zip(gradients, torch.autograd.grad(literal, backbone), strict=True):
+        assert_equal(gradient, expected)
 
 
 # Settings

@@ -14,7 +14,7 @@ class Step:
     epoch: int
     epochs: int
     losses: dict[str, float]  # by name: of this step, or averaged over the epoch
-    images: int  # images of the task seen since the last report, each rotation counted
+    images: int  # seen since the last report, with rotations, mixes and generated ones
 
 
 class Watcher(Protocol):

@@ -47,12 +47,14 @@ class IL2A(Method):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.turns = 1 + options.mixes
         self.prototypes = GaussianPrototypes.none()
         self.pair_head: nn.Parameter | None = None  # rows of the mixed classes, only while a later task is trained
 
     def before_task(self, ctx: Context) -> None:
         if not ctx.first:
-            n, pairs = ctx.model.feature_dim, ctx.classes * (ctx.classes - 1) // 2
+            n = ctx.model.feature_dim
+            pairs = ctx.classes * (ctx.classes - 1) // 2 if self.options.mixes else 0
             bound = 1 / math.sqrt(n)
             rows = torch.empty(pairs, n).uniform_(-bound, bound, generator=ctx.rng)
             self.pair_head = nn.Parameter(rows.to(ctx.device))
