@@ -295,6 +295,49 @@ def test_the_path_follows_the_unregularised_loss(name: str) -> None:
     assert_equal(method.path.gradient, flat_gradient(loss, ctx.model))
 
 
+IMPORTANCES: dict[
+    str, Any
+] = {  # after a task: s the state before it, F, M and the path ω with its squared way measured in it
+    "ewc": lambda s, fisher, mas, path, way: {"fisher": 0.3 * s["fisher"] + 0.7 * fisher},
+    "mas": lambda s, fisher, mas, path, way: {"omega": 0.3 * s["omega"] + 0.7 * mas},
+    "si": lambda s, fisher, mas, path, way: {"omega": s["omega"] + path / (way + 0.1)},
+    "rwalk": lambda s, fisher, mas, path, way: {
+        "fisher": (both := 0.3 * s["fisher"] + 0.7 * fisher),
+        "path_scores": (s["path_scores"] + (path / (both * way + 0.1)).clamp_min(0)) / 2,
+    },
+}
+
+
+@pytest.mark.parametrize("name", IMPORTANCES)
+def test_after_a_task_old_and_new_importances_are_joined(name: str) -> None:
+    images, model = normal(10, 3, 2, 2), model_of(KNOWN, NEW, seed=1)
+    method, before = with_importance(name, **({} if name == "si" else {"alpha": 0.3}))
+    path, way = normal(2, len(flat_weights(model)), seed=5)
+    if hasattr(method, "path"):
+        method.path.end_task = lambda _: (path, way.square())
+    ctx: Any = SimpleNamespace(
+        **{"model": model, "first": False, "images": images, "rng": torch.Generator(), "reseed": lambda place: None},
+        config=IncrementalClassifier("ewc", incremental={"batch_size": 10}).config,  # one batch: no order to follow
+        views=lambda images, rows: [images[group] for group in rows],
+    )
+    method.after_task(ctx)
+    measured = [literal_importance(model, [images], kind) for kind in ("fisher", "mas")]
+    expected = IMPORTANCES[name](before, *measured, path, way.square())
+    assert method.state().keys() == expected.keys()
+    for field, importance in method.state().items():
+        assert_equal(importance, expected[field])
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("ewc", "alpha"), ("mas", "alpha"), ("rwalk", "alpha"), ("fusion", "gamma"), ("r-dfcil", "refinement")],
+)
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_lies_between_zero_and_one(name: str, option: str, share: float) -> None:
+    with pytest.raises(UserError, match=f"{option} must lie between 0 and 1"):
+        build_method(name, {option: share})
+
+
 def test_lwf_distils_what_the_old_heads_say_of_new_images() -> None:
     ctx, batch = context(), batch_of()
     method = build_method("lwf", {"lambda_lwf": 3.0, "temperature": 4.0})

@@ -153,6 +153,12 @@ def at_least(config: Any, **bounds: float) -> None:
             raise UserError(f"{name} must be at least {least}, not {value}.")
 
 
+def part_of_one(config: Any, name: str) -> None:
+    """Refuse a share that is not one."""
+    if not 0 <= getattr(config, name) <= 1:
+        raise UserError(f"{name} must lie between 0 and 1, not {getattr(config, name)}.")
+
+
 def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     """Build a config from a dictionary, checking every name and type."""
     if not isinstance(values, Mapping):

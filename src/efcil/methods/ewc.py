@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from efcil.config import at_least
+from efcil.config import at_least, part_of_one
 from efcil.methods.base import Batch, Context, Method, Terms
 from efcil.regularizers import fisher_diagonal, flat_weights, fused, quadratic_penalty, training_batches
 
@@ -30,7 +30,8 @@ class EWC(Method):
         """Part of the old importances when new ones are fused in."""
 
         def __post_init__(self) -> None:
-            at_least(self, lambda_efim=0.0, alpha=0.0)
+            at_least(self, lambda_efim=0.0)
+            part_of_one(self, "alpha")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.compensators import apply_mlp, fresh_mlp
-from efcil.config import at_least
+from efcil.config import at_least, part_of_one
 from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
 from efcil.methods.pass_ import PASS, noise_radius
 from efcil.prototypes import class_means
@@ -43,7 +43,8 @@ class Fusion(Method):
         """Width of the relation to the new classes, as a part of the mean squared distance, τ."""
 
         def __post_init__(self) -> None:
-            at_least(self, lambda_fd=0.0, lambda_pr=0.0, gamma=0.0, tau=1e-6)
+            at_least(self, lambda_fd=0.0, lambda_pr=0.0, tau=1e-6)
+            part_of_one(self, "gamma")
 
     def __init__(self, options: Options) -> None:
         self.options = options

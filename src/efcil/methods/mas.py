@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from efcil.config import at_least
+from efcil.config import at_least, part_of_one
 from efcil.methods.base import Batch, Context, Method, Terms
 from efcil.model import IncrementalModel
 from efcil.regularizers import flat_weights, fused, importance, quadratic_penalty, training_batches
@@ -33,7 +33,8 @@ class MAS(Method):
         """Part of the old importances when new ones are fused in."""
 
         def __post_init__(self) -> None:
-            at_least(self, lambda_mas=0.0, alpha=0.0)
+            at_least(self, lambda_mas=0.0)
+            part_of_one(self, "alpha")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

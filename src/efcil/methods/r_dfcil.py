@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from efcil.config import Training, at_least
-from efcil.errors import UserError
+from efcil.config import Training, at_least, part_of_one
 from efcil.inversion import Inversion, InversionOptions, Replay, replay
 from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy, parameter_groups
 
@@ -65,9 +64,8 @@ class RDFCIL(Method):
         """The generator of old images."""
 
         def __post_init__(self) -> None:
-            at_least(self, lambda_ce=0.0, lambda_hkd=0.0, lambda_rkd=0.0, refinement=0.0, refinement_lr=0.0)
-            if self.refinement > 1:
-                raise UserError(f"refinement must be at most 1 (a part of the epochs), not {self.refinement}.")
+            at_least(self, lambda_ce=0.0, lambda_hkd=0.0, lambda_rkd=0.0, refinement_lr=0.0)
+            part_of_one(self, "refinement")
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.config import at_least
+from efcil.config import at_least, part_of_one
 from efcil.methods.base import Batch, Context, Terms, newest_cross_entropy
 from efcil.methods.path import PathMethod
 from efcil.regularizers import (
@@ -40,7 +40,8 @@ class RWalk(PathMethod):
         """Damping ξ, which bounds the score of weights that hardly moved."""
 
         def __post_init__(self) -> None:
-            at_least(self, lambda_rwalk=0.0, alpha=0.0, xi=1e-12)
+            at_least(self, lambda_rwalk=0.0, xi=1e-12)
+            part_of_one(self, "alpha")
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
