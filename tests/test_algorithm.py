@@ -35,6 +35,7 @@ def taught(monkeypatch: pytest.MonkeyPatch, method: str, **options: Any) -> tupl
         monkeypatch.setattr(module, name, spying)
 
     for module, name in (
+        (consolidation, "fisher_diagonal"),
         (consolidation, "compensate"),
         (efc_plus_plus, "rebalance"),
         (consolidation, "gaussian_prototypes"),
@@ -76,6 +77,13 @@ def test_normalised_efm_has_mean_eigenvalue_one(monkeypatch: pytest.MonkeyPatch)
     assert values[-3:].mean().item() == pytest.approx(1, abs=1e-4)  # four classes: rank 3
     ratio = method.memory.efm / given["empirical_feature_matrix result"]
     assert ratio.std() / ratio.mean().abs() < 1e-3  # only its size is changed
+
+
+def test_efim_is_measured_on_the_latest_task_with_the_rebalanced_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, given, method = taught(monkeypatch, "efc++", regularizer="efim", rebalancing={"epochs": 1, "lr": 0.1})
+    assert order.index("fisher_diagonal") > order.index("rebalance")
+    torch.testing.assert_close(given["fisher_diagonal"][0].weight, given["rebalance result"])
+    assert torch.equal(method.state()["fisher"], given["fisher_diagonal result"])  # not fused with the one before
 
 
 @pytest.mark.parametrize("drift", ["efm", "oracle"])

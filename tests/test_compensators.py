@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from efcil.compensators import (
     COMPENSATORS,
     adversarial,
+    apply_mlp,
     carried,
     dual_projection,
+    fit_mlp,
     linear,
     mlp,
     regression,
@@ -141,6 +143,26 @@ def test_standard_draws_have_exact_moments() -> None:
     draws = standard_draws(24, torch.zeros(1, 6, dtype=torch.float64), torch.Generator().manual_seed(3))
     torch.testing.assert_close(draws.mean(0), torch.zeros(6, dtype=torch.float64))
     torch.testing.assert_close(draws.T.cov(), torch.eye(6, dtype=torch.float64))
+
+
+def test_mlp_is_a_residual_network_and_carries_draws_of_each_class() -> None:
+    old, new, means, factors, _ = problem(images=20)
+    rng = context().rng
+    first, bias, second, last = weights = fit_mlp(old, new, 50, 1e-3, rng)
+    noise = standard_draws(4 * 5, means, rng)
+
+    def mapped(f: Tensor) -> Tensor:
+        hidden = [max(float(row @ f + b), 0.0) for row, b in zip(first, bias, strict=True)]
+        return torch.stack(
+            [f[i] + sum(w * h for w, h in zip(second[i], hidden, strict=True)) + last[i] for i in range(5)]
+        )
+
+    torch.testing.assert_close(apply_mlp(weights, old), torch.stack([mapped(f) for f in old]))
+    moved, moved_factors = mlp(old, new, means, factors, context(), steps=50)
+    for c in range(3):
+        draws = torch.stack([mapped(means[c] + factors[c] @ e) for e in noise])
+        torch.testing.assert_close(moved[c], draws.mean(0))
+        torch.testing.assert_close(covariances(moved_factors)[c], draws.T.cov() + JITTER * torch.eye(5))
 
 
 def test_mlp_depends_on_its_generator_only() -> None:

@@ -215,6 +215,22 @@ def test_only_exempt_cases_ask_for_earlier_images(case: str) -> None:
             classifier.partial_fit(*TASKS[1])
 
 
+@pytest.mark.parametrize("case", EXEMPTIONS["no old image"])
+@pytest.mark.parametrize(
+    ("spoilt", "message"),
+    [
+        (lambda images, labels: (images[:-1], labels), "give one label per image"),
+        (lambda images, labels: (images[labels != labels[-1]], labels[labels != labels[-1]]), "differs in dog"),
+        (lambda images, labels: (images, np.where(labels == labels[-1], "doe", labels)), "differs in doe, dog"),
+    ],
+)
+def test_earlier_images_must_be_those_of_all_classes(case: str, spoilt: Any, message: str, tmp_path: Path) -> None:
+    classifier = restored(state_after(case, 1), tmp_path)
+    with pytest.raises(UserError, match=message):
+        classifier.partial_fit(*TASKS[1], past=spoilt(*TASKS[0]))
+    assert saved(classifier, tmp_path) == state_after(case, 1)
+
+
 @every_case
 def test_only_what_is_declared_is_saved_and_no_image(case: str, tmp_path: Path) -> None:
     """Declared shapes are made of classes, features, weights and options: there is no word for a number of images."""

@@ -312,6 +312,31 @@ def test_the_loss_of_adagauss() -> None:
     assert terms["anti_collapse"].item() == pytest.approx(0.5 * float(anti_collapse_loss(z, 0.2)))
 
 
+@pytest.mark.parametrize("rotation", [True, False])
+def test_the_first_task_of_adagauss(rotation: bool) -> None:
+    model, x, y = network(), images(7), torch.tensor([0, 1, 0, 1, 2, 2, 0])
+    config = make_learner(first={"rotation": rotation}).config
+    ctx: Any = SimpleNamespace(
+        **{"model": model, "classes": 3, "first": True, "config": config},
+        **{"rng": torch.Generator(), "device": torch.device("cpu")},
+    )
+    adagauss = AdaGauss(AdaGauss.Options(bottleneck=4, alpha=0.5, beta=0.2))
+    adagauss.before_task(ctx)
+    adagauss.trained.double()
+    terms = adagauss.first_loss(ctx, Batch(x, y))
+    with torch.no_grad():
+        turns = range(4 if rotation else 1)
+        z = torch.cat(
+            [model.features(i.rot90(k, (1, 2))[None]) @ adagauss.trained["bottleneck"].T for i in x for k in turns]
+        )
+        labels = [c if k == 0 else 3 + 3 * c + k - 1 for c in y.tolist() for k in turns]
+        outputs = (adagauss.trained["head"] @ z.T).T
+    losses = [-float(row.log_softmax(0)[label]) for row, label in zip(outputs, labels, strict=True)]
+    assert list(terms) == ["ce", "anti_collapse"]
+    assert terms["ce"].item() == pytest.approx(sum(losses) / len(losses))
+    assert terms["anti_collapse"].item() == pytest.approx(0.5 * float(anti_collapse_loss(z, 0.2)))
+
+
 def test_adagauss_scores_are_mahalanobis_distances_of_unit_vectors() -> None:
     adagauss = AdaGauss(AdaGauss.Options())
     adagauss.bottleneck, adagauss.means = normal(3, 5), normal(2, 3, seed=1)

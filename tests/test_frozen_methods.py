@@ -1,4 +1,4 @@
-"""FeCAM, FeTrIL, ACIL, DS-AL and SDC against slow literal definitions, in float64."""
+"""Freeze, FeCAM, FeTrIL, ACIL, DS-AL and SDC against slow literal definitions, in float64."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from efcil.methods.base import Batch, Context, Method
 from efcil.methods.ds_al import DSAL
 from efcil.methods.fecam import FeCAM, correlation, inverse_root, shrunk, tukey
 from efcil.methods.fetril import FeTrIL, Nearest, fit_svm, pseudo_features
+from efcil.methods.freeze import Freeze
 from efcil.methods.sdc import SDC
 from efcil.model import IncrementalModel
 from efcil.preprocessing import Preprocessing
@@ -77,6 +78,16 @@ def learnt(method: Method, *tasks: tuple[Tensor, Tensor]) -> Any:
 
 TASKS = [clusters(9, 5, 12), clusters(7, 10, first=3, seed=1)]
 TEST = clusters(2, 2, 2, 2, 2, seed=2)[0]
+
+
+# Freeze
+
+
+def test_freeze_predicts_the_nearest_mean() -> None:
+    method = learnt(Freeze(Freeze.Options()), *TASKS)
+    means = [x[columns == c].sum(0) / (columns == c).sum() for x, columns in TASKS for c in columns.unique()]
+    expected = [[-float((x - mean).square().sum()) for mean in means] for x in TEST]
+    torch.testing.assert_close(method.scores(MODEL, TEST), torch.tensor(expected).double(), rtol=1e-5, atol=1e-6)
 
 
 # FeCAM

@@ -1,10 +1,12 @@
-"""The training losses of EFC++ (Eq. 12) and EFC (Eqs. 16-17) against literal versions, in float64."""
+"""The losses of the first task, of EFC++ (Eq. 12), EFC (Eqs. 16-17) and joint training, literally and in float64."""
 
 from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,6 +20,8 @@ from efcil.data.images import image_set
 from efcil.methods.base import Batch, Context, newest_cross_entropy
 from efcil.methods.efc import EFC, class_uniform_mix, pr_ace_loss
 from efcil.methods.efc_plus_plus import EFCPlusPlus
+from efcil.methods.finetune import FineTune
+from efcil.methods.joint import Joint
 from efcil.model import IncrementalModel
 from efcil.preprocessing import Preprocessing
 from efcil.prototypes import gaussian_prototypes
@@ -85,6 +89,45 @@ def remember(method: EFC | EFCPlusPlus) -> None:
     features = torch.randn(8 * KNOWN, DIM, generator=rng, dtype=torch.float64)
     method.memory.efm = root @ root.T
     method.memory.prototypes = gaussian_prototypes(features, torch.arange(KNOWN).repeat(8))
+
+
+@pytest.mark.parametrize("rotation", [True, False])
+def test_the_first_task_is_learnt_with_three_rotations_of_each_class_as_extra_classes(rotation: bool) -> None:
+    """Appendix D.2: one cross-entropy over 4 C outputs, the rotations of class y at C + 3 y + k − 1."""
+    model, batch = model_of(NEW, seed=1), batch_of(seed=3)
+    x, y, weight = batch.x, batch.y - KNOWN, model.weight
+    if rotation:
+        model.add_rotation_head(NEW, torch.Generator())
+        model.double()
+        head = model.rotation_head
+        assert head is not None
+        x = torch.cat([image.rot90(k, (1, 2))[None] for image in batch.x for k in range(4)])
+        y = torch.tensor([c if k == 0 else NEW + 3 * c + k - 1 for c in y.tolist() for k in range(4)])
+        weight = torch.cat(
+            [torch.cat([weight, torch.zeros(NEW, 1)], 1), torch.cat([head.weight, head.bias[:, None]], 1)]
+        )
+    features = torch.cat([model.features(image[None]) for image in x])
+    if rotation:
+        features = torch.cat([features, torch.ones(len(features), 1)], 1)  # for the bias
+    ctx: Any = SimpleNamespace(model=model, classes=NEW)
+    (loss,) = FineTune(FineTune.Options()).first_loss(ctx, Batch(batch.x, batch.y - KNOWN)).values()
+    torch.testing.assert_close(loss, cross_entropy(features, y, weight), rtol=0, atol=1e-10)
+
+
+def test_joint_training_learns_all_images_among_all_classes() -> None:
+    images = image_set(np.arange(4 * 12, dtype=np.uint8).reshape(4, 2, 2, 3))
+    ctx: Any = SimpleNamespace(
+        **{"model": model_of(KNOWN, NEW, seed=1), "known": KNOWN, "classes": NEW},
+        **{"images": images, "columns": torch.tensor([3, 4, 3, 4]), "past": (images, torch.tensor([0, 1, 2, 0]))},
+    )
+    joint = Joint(Joint.Options())
+    joint.before_task(ctx)
+    assert len(ctx.images) == 8 and ctx.columns.tolist() == [0, 1, 2, 0, 3, 4, 3, 4]
+    assert ctx.classes == KNOWN + NEW
+    batch = Batch(batch_of(seed=3).x, torch.tensor([0, 4, 2, 1, 3, 3]))
+    (loss,) = joint.loss(ctx, batch).values()
+    expected = cross_entropy(ctx.model.features(batch.x), batch.y, ctx.model.weight)
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-10)
 
 
 def test_newest_cross_entropy_is_restricted_to_the_new_classes() -> None:

@@ -125,7 +125,7 @@ class IncrementalClassifier:
             augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
             device=device,
             identity=self._fingerprint(labelled, names),
-            past=self._past(past, labelled.size, device),
+            past=self._past(past, device),
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
@@ -280,19 +280,21 @@ class IncrementalClassifier:
             raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
         return new
 
-    def _past(self, past: tuple[Any, Labels] | None, size: int, device: torch.device) -> tuple[ImageSet, Tensor] | None:
+    def _past(self, past: tuple[Any, Labels] | None, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""
-        if not self._method.needs_past:
-            return None
-        if not self.tasks_:
+        if not self._method.needs_past or not self.tasks_:
             return None
         if past is None:
             raise UserError(
                 f"{self.config.method} with these options is not exemplar-free; "
                 "pass all earlier images as past=(images, labels)."
             )
-        images, labels = past
-        return image_set(images, size), _columns(_label_array(labels), self.classes_).to(device)
+        images, names = self._labelled(*past)
+        differing = np.setxor1d(names, self.classes_)
+        if len(differing):
+            listed = ", ".join(str(name) for name in differing[:5])
+            raise UserError(f"past must hold images of all classes learnt and of no other; it differs in {listed}.")
+        return images, _columns(names, self.classes_).to(device)
 
     def _fresh_model(self, preprocessing: Preprocessing) -> IncrementalModel:
         if self._given_backbone is not None:
