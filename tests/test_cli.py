@@ -102,15 +102,17 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 # Lists
 
 
-def test_methods_lists_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_lists_every_method(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["methods", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == list(METHODS)
     assert all(row["idea"] and row["stores"] and isinstance(row["year"], int) for row in rows)
     assert {row["name"] for row in rows if not row["exemplar_free"]} == {"joint"}
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in METHODS)
+    assert all(re.search(rf"^ +{re.escape(row['name'])} +{row['year']} +(yes|no) ", text, re.MULTILINE) for row in rows)
+    assert "(1.1 MB per class, 1.0 MB once)" in text  # EFC++ at 512 features
 
 
 def test_presets_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:

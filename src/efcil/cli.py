@@ -184,6 +184,14 @@ def methods(args: argparse.Namespace) -> None:
                 "idea": cls.idea,
             }
         )
+    if not args.json:
+        rows = [
+            {
+                **{name.replace("_", "-\n"): row[name] for name in ("name", "year", "exemplar_free")},
+                "idea, and what is kept between tasks": f"{row['idea']}\n[dim]keeps {row['stores']}{_sizes(row)}[/]",
+            }
+            for row in rows
+        ]
     _print_rows(rows, args.json)
 
 
@@ -317,7 +325,16 @@ def _cell(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)  # a year has no comma
+    return str(value)
+
+
+def _sizes(row: dict[str, Any]) -> str:
+    """What a method keeps, in bytes: `` (2.05 kB per class, 131 kB once)``."""
+    from rich.filesize import decimal
+
+    sizes = {"per class": row["bytes_per_class"], "once": row["bytes_once"]}
+    listed = ", ".join(f"{decimal(size)} {what}" for what, size in sizes.items() if size)
+    return f" ({listed})" if listed else ""
 
 
 def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -330,9 +347,10 @@ def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 
     table = Table(box=box.SIMPLE)
     for name in rows[0]:
-        table.add_column(name.replace("_", "-"), overflow="fold")
+        short = all(len(_cell(row[name])) < 24 for row in rows)  # words and numbers stay whole, prose is wrapped
+        table.add_column(name.replace("_", "-"), overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*map(_cell, row.values()))
+        table.add_row(*(_cell(value) for value in row.values()))
     Console().print(table)
 
 
