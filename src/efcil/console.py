@@ -76,13 +76,14 @@ class RunDisplay:
         now = self.done + self.in_task
         seconds = time.monotonic() - self.begun[0]
         rate = (now - self.begun[1]) / max(seconds, 1e-6)
+        shown = step.losses if self.console.width >= 120 else {}  # a narrow line has room for the time left only
         self.bar.update(
             self.row,
             completed=now,
             description=f"{self.title}  task {step.task + 1}/{len(self.work)}  epoch {step.epoch + 1}/{step.epochs}",
             rate=f"{rate:,.0f} images/s",
             left=f"{_clock((sum(self.work) - now) / max(rate, 1e-6))} left",
-            losses="  ".join(f"{name} {value:.3f}" for name, value in step.losses.items()),
+            losses="  ".join(f"{name} {value:.3f}" for name, value in shown.items()),
         )
 
     def epoch(self, step: Step) -> None:
@@ -115,22 +116,26 @@ class RunDisplay:
 
 def print_results(console: Console, metrics: dict[str, Any], folder: Path) -> None:
     """The accuracy matrix, the four numbers with what each weights, and where the files are."""
-    first = metrics["first_step"]
-    table = Table(
-        title=f"{metrics['method']} on {metrics['preset']}, seed {metrics['seed']}: accuracy in %", title_style="bold"
-    )
-    table.add_column("after step")
-    for index, classes in enumerate(metrics["classes_per_task"]):
-        table.add_column(f"task {first + index}\n{classes} classes", justify="right")
-    table.add_column("A_step", justify="right", style="bold")
+    first, classes = metrics["first_step"], metrics["classes_per_task"]
+    decimals = 1 if len(classes) <= 11 else 0  # twenty tasks fit into 80 columns
+    table = Table(box=None, padding=(0, 0, 0, 1))
+    table.add_column("step", justify="right")
+    for task in range(first, first + len(classes)):
+        table.add_column(f"task {task}" if task == first else str(task), justify="right", no_wrap=task > first)
+    table.add_column("A_step", justify="right", style="bold", no_wrap=True)
     for step, row in zip(metrics["steps"], metrics["accuracy_matrix"], strict=True):
-        cells = ["" if value is None else f"{value:.1f}" for value in row]
-        cells += [""] * (len(metrics["classes_per_task"]) - len(cells))
+        cells = ["" if value is None else f"{value:.{decimals}f}" for value in row]
+        cells += [""] * (len(classes) - len(cells))
         table.add_row(str(step["step"]), *cells, f"{step['per_step_accuracy']:.1f}")
+    run = f"{metrics['method']} on {metrics['preset']}, seed {metrics['seed']}"
+    console.print(f"\n[bold]{run}: accuracy in % on each task[/]\n", highlight=False)
     console.print(table)
+    console.print(f"\nclasses of the tasks: {' '.join(map(str, classes))}\n", highlight=False)
+    summary = Table.grid(padding=(0, 2))
     for name, (symbol, meaning) in NAMES.items():
-        console.print(f"  [bold]{symbol:6}[/] {metrics[name]:6.2f}   {meaning}", highlight=False)
-    console.print(f"  files in {folder}", highlight=False, soft_wrap=True)
+        summary.add_row(f"[bold]{symbol}[/]", f"{metrics[name]:.2f}", meaning)
+    console.print(summary, highlight=False)
+    console.print(f"files in {folder}", highlight=False, soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:
