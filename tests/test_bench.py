@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from conftest import cli_command, cli_environment
-from efcil.bench.display import summary_table
+from efcil.bench.display import campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.paper import PUBLISHED, published
 from efcil.bench.results import Cell, append_result, read_results, summary
@@ -200,6 +200,21 @@ def test_numbers_stay_whole_in_a_narrow_window(tmp_path: Path) -> None:
     with console.capture() as captured:
         console.print(summary_table("cifar100-cold10", summary(read_results(table).values())))
     assert all(number in captured.get() for number in ("cifar100-cold10", "efc++", "64.5±0.7", "47.5/61.6"))
+
+
+def test_runs_at_work_stand_on_top_of_the_live_table_and_waiting_ones_are_counted(tmp_path: Path) -> None:
+    statuses = ["done", "failed", "running", *["waiting"] * 60]
+    todo = cells(["imagenet-subset-cold10"], ["adagauss"], range(len(statuses)))
+    jobs = [Job(cell, tmp_path / str(cell.seed), status) for cell, status in zip(todo, statuses, strict=True)]
+    jobs[2].folder.mkdir()
+    (jobs[2].folder / "metrics.json").write_text(json.dumps({**metrics(64.0), "classes_per_task": [10] * 10}))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(campaign_table(jobs))
+    _, title, _, *rows = captured.get().splitlines()
+    assert title.strip() == "1 of 63 runs done, 60 waiting"
+    assert [row.split()[3] for row in rows] == ["running", "failed", "done"]
+    assert rows[0].split() == ["imagenet-subset-cold10", "adagauss", "2", "running", "2/10", "64.0", "50.0", "2.0"]
 
 
 def test_methods_share_the_first_task_and_end_as_if_they_had_not(tmp_path: Path) -> None:

@@ -4,41 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from efcil.bench.paper import published
 from efcil.bench.runner import Job
 
 HEADINGS = ("A_step", "A_inc", "F", "PL", "minutes", "kept MB")
-STYLE = {"waiting": "dim", "running": "yellow", "done": "green", "failed": "bold red"}
+STYLE = {"running": "yellow", "failed": "bold red", "done": "green"}  # in the order of the live table
 
 
 def campaign_table(jobs: list[Job]) -> Table:
-    """A row per run: where it is and its numbers so far."""
-    table = Table(box=box.SIMPLE)
-    for name in ("preset", "method", "seed", "status", "step", "A_step", "A_inc", "minutes"):
-        table.add_column(name, justify="left" if name in ("preset", "method", "status") else "right")
-    for job in jobs:
+    """A row per run that has begun, those at work on top, with its numbers so far; what waits is counted."""
+    done, waiting = (sum(job.status == status for job in jobs) for status in ("done", "waiting"))
+    table = compact_table(f"{done} of {len(jobs)} runs done, {waiting} waiting")
+    table.add_column("preset", no_wrap=True)
+    table.add_column("method", overflow="fold")
+    for name in ("seed", "status", "step", "A_step", "A_inc", "minutes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    begun = [job for job in jobs if job.status in STYLE]
+    for job in sorted(begun, key=lambda job: list(STYLE).index(job.status)):
         metrics: dict[str, Any] = job.metrics()
         steps = metrics.get("steps") or []
-        numbers = [f"{len(steps)}/{len(metrics['classes_per_task'])}"] if steps else [""]
-        numbers += (
-            [f"{metrics[name]:.1f}" for name in ("per_step_accuracy", "average_incremental_accuracy")]
+        numbers = (
+            [
+                f"{len(steps)}/{len(metrics['classes_per_task'])}",
+                f"{metrics['per_step_accuracy']:.1f}",
+                f"{metrics['average_incremental_accuracy']:.1f}",
+                f"{metrics['seconds'] / 60:.1f}",
+            ]
             if steps
-            else ["", ""]
+            else [""] * 4
         )
-        numbers += [f"{metrics['seconds'] / 60:.1f}"] if steps else [""]
         table.add_row(
             job.cell.preset, job.cell.label, str(job.cell.seed), job.status, *numbers, style=STYLE[job.status]
         )
     return table
 
 
+def compact_table(title: str) -> Table:
+    """No more space than a window of 80 columns has: numbers stay whole, long names of methods fold."""
+    return Table(box=None, padding=(0, 1, 0, 0), title=f"\n{title}")
+
+
 def summary_table(preset: str, lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
-    # No more space than a window of 80 columns has: numbers stay whole, long names of methods fold.
-    table = Table(box=None, padding=(0, 1, 0, 0), title=f"\n{preset}, mean±standard deviation over seeds, in %")
+    table = compact_table(f"{preset}, mean±standard deviation over seeds, in %")
     table.add_column("method", overflow="fold")
     for name in ("seeds", *HEADINGS, "paper"):
         table.add_column(name, justify="right", no_wrap=True)
