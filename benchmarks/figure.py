@@ -6,6 +6,7 @@ python benchmarks/figure.py digits-cold5 efc++ efc freeze finetune joint --out d
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from efcil.bench.grids import expanded
-from efcil.bench.results import read_results
+from efcil.bench.results import read_results, rows_of
 from efcil.bench.runner import cells
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
@@ -28,7 +29,8 @@ def main(preset: str, methods: list[str], results: Path, out: Path, title: str) 
     rows = read_results(results)
     curves = {}
     for cell in cells([preset], expanded(methods), [0]):
-        found = [row for key, row in rows.items() if key[:3] == cell.key[:3]]  # every seed
+        every_seed = [replace(cell, seed=int(key[3])) for key in rows if key[:3] == cell.key[:3]]
+        found = rows_of(rows, every_seed)
         if found:
             curves[cell.label] = np.array([row["accuracy_per_step"].split() for row in found], dtype=float)
     figure, axes = plt.subplots(figsize=(7.5, 4.5), dpi=130, layout="constrained")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from efcil.bench.display import HEADINGS, formatted, paper_cell
 from efcil.bench.grids import expanded
-from efcil.bench.results import Cell, Row, read_results, summary
+from efcil.bench.results import Cell, Row, read_results, rows_of, summary
 from efcil.bench.runner import cells, seed_list
 from efcil.cli import parser
 
@@ -36,9 +36,10 @@ def commanded(commands: str) -> list[Cell]:
 
 def table(asked: list[Cell], results: dict[tuple[str, ...], Row]) -> str:
     """One line per method, in the order asked for, over the seeds that were run."""
-    found = [results[cell.key] for cell in asked if cell.key in results]
     order = {cell.key[:3]: place for place, cell in reversed(list(enumerate(asked)))}
-    lines = sorted(summary(found), key=lambda line: order[line["preset"], line["method"], line["changes"]])
+    lines = sorted(
+        summary(rows_of(results, asked)), key=lambda line: order[line["preset"], line["method"], line["changes"]]
+    )
     several = len({line["preset"] for line in lines}) > 1
     rows = [["method", "seeds", *HEADINGS, "paper A_step / A_inc"], ["---", *["---:"] * (len(HEADINGS) + 2)]]
     for line in lines:

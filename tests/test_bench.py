@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import time
@@ -15,7 +16,7 @@ from conftest import cli_command, cli_environment
 from efcil.bench.display import campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.paper import PUBLISHED, published
-from efcil.bench.results import Cell, append_result, read_results, summary
+from efcil.bench.results import Cell, append_result, read_results, rows_of, summary
 from efcil.bench.runner import Job, campaign, cells, next_job, seed_list
 from efcil.cli import main
 from efcil.errors import UserError
@@ -66,12 +67,28 @@ def test_seeds_are_lists_or_ranges() -> None:
 def test_a_result_replaces_its_own_row_only(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     for seed, value in ((0, 10.0), (1, 20.0), (0, 30.0)):
-        append_result(table, Cell("p", "efc++", (), seed), metrics(value))
+        append_result(table, Cell("digits-cold5", "efc++", (), seed), metrics(value))
     rows = read_results(table)
     assert {key[3]: float(row["per_step_accuracy"]) for key, row in rows.items()} == {"0": 30.0, "1": 20.0}
     (line,) = summary(rows.values())
     assert (line["per_step_accuracy"], line["minutes"], line["seeds"]) == (25.0, 2.0, 2)
     assert line["per_step_accuracy_std"] == pytest.approx(50**0.5)  # two values 10 apart, unbiased
+
+
+def test_a_row_counts_only_for_the_settings_it_was_made_with(tmp_path: Path) -> None:
+    table, preset = tmp_path / "runs.csv", tmp_path / "mine.yaml"
+    preset.write_text("like: digits-cold5\nclassifier: {width: 8, device: cpu}\n")
+    cell = Cell(str(preset), "ssre", ("incremental.milestones=[0.5,0.9]",), 3)
+    assert {"width=8", "data.name=digits", "incremental.milestones=[0.5,0.9]"} < set(cell.settings.split())
+    assert not any(word in cell.settings for word in ("seed", "device", "options"))
+    append_result(table, cell, metrics(64.0))
+    assert len(rows_of(read_results(table), [cell])) == 1
+    preset.write_text("like: digits-cold5\nclassifier: {width: 9}\n")
+    edited = Cell(*dataclasses.astuple(cell))
+    assert rows_of(read_results(table), [edited]) == []
+    append_result(table, edited, metrics(65.0))
+    (row,) = read_results(table).values()
+    assert row["per_step_accuracy"] == "65.0000" and "width=9" in row["settings"]
 
 
 def test_a_foreign_table_is_refused(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def bench(args: argparse.Namespace) -> None:
 
     from efcil.bench.display import campaign_table, summary_table
     from efcil.bench.grids import expanded
-    from efcil.bench.results import read_results, summary
+    from efcil.bench.results import read_results, rows_of, summary
     from efcil.bench.runner import campaign, cells, seed_list
 
     console = Console(stderr=args.json)
@@ -104,8 +104,7 @@ def bench(args: argparse.Namespace) -> None:
             args.workers or os.cpu_count() or 1,
             lambda jobs: live.update(campaign_table(jobs)),
         )
-    wanted = {cell.key for cell in todo}
-    lines = summary(row for key, row in read_results(args.results).items() if key in wanted)
+    lines = summary(rows_of(read_results(args.results), todo))
     for preset, group in groupby(lines, key=itemgetter("preset")):
         console.print(summary_table(preset, list(group)))
     if args.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -10,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from efcil.config import RunConfig, from_dict, merge, to_dict
+from efcil.config import ClassifierConfig, RunConfig, from_dict, merge, to_dict
 from efcil.errors import UserError, unknown
 
 SECTIONS = ("data", "stream", "classifier")
@@ -94,6 +95,25 @@ def parse_change(change: str) -> dict[str, Any]:
     for part in reversed(path):
         nested = {part: nested}
     return dict(nested)
+
+
+def deviations(config: RunConfig) -> str:
+    """All settings that differ from the defaults of the package and the method, in one line, as ``--set`` takes them.
+
+    Seed and device do not count. A setting that a later version adds leaves the line of an older run as it is.
+    """
+    from efcil.methods import method_class
+
+    c = config.classifier
+    options = to_dict(method_class(c.method).Options())
+    defaults = RunConfig(classifier=ClassifierConfig(method=c.method, options=options, seed=c.seed, device=c.device))
+    before, now = flat(to_dict(defaults)), flat(to_dict(config))
+    changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before[name]}
+    words = {
+        name: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        for name, value in changed.items()
+    }
+    return " ".join(f"{name}={words[name]}" for name in sorted(words))
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from efcil import __version__
 from efcil.errors import UserError
 from efcil.metrics import NAMES
+from efcil.scenarios import deviations, resolve
 from efcil.state import write_text
 
 KEY = ("preset", "method", "changes", "seed")
-COLUMNS = (*KEY, *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
+COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
 Row = dict[str, str]
 
 
@@ -32,6 +34,11 @@ class Cell:
     @property
     def key(self) -> tuple[str, ...]:
         return self.preset, self.method, " ".join(self.changes), str(self.seed)
+
+    @cached_property
+    def settings(self) -> str:
+        """What the preset, the method's recipe and the changes come to."""
+        return deviations(resolve(self.preset, self.method, self.seed, self.changes))
 
     @property
     def label(self) -> str:
@@ -49,11 +56,17 @@ def read_results(path: Path) -> dict[tuple[str, ...], Row]:
         return {tuple(row[name] for name in KEY): row for row in reader}
 
 
+def rows_of(results: dict[tuple[str, ...], Row], cells: Iterable[Cell]) -> list[Row]:
+    """The rows of those cells that were run with the settings they have now; an edited preset has none."""
+    return [row for cell in cells if (row := results.get(cell.key)) and row["settings"] == cell.settings]
+
+
 def append_result(path: Path, cell: Cell, metrics: dict[str, Any]) -> None:
     """Add or replace the row of this run; the file is rewritten whole, in key order."""
     rows = read_results(path)
     rows[cell.key] = {
         **dict(zip(KEY, cell.key, strict=True)),
+        "settings": cell.settings,
         **{name: f"{metrics[name]:.4f}" for name in NAMES},
         "seconds": f"{metrics['seconds']:.0f}",
         "kept_bytes": str(metrics["kept_bytes"]),

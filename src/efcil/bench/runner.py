@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from efcil.bench.results import Cell, append_result, read_results
+from efcil.bench.results import Cell, append_result, read_results, rows_of
 from efcil.errors import UserError
 from efcil.runs import run_name
 from efcil.scenarios import resolve
@@ -60,13 +60,13 @@ def campaign(
     workers: int,
     watch: Callable[[list[Job]], None] = lambda jobs: None,
 ) -> list[Job]:
-    """Run what is not in the results yet, ``workers`` at a time; returns what became of each."""
+    """Run what the results do not have with these settings, ``workers`` at a time; returns what became of each."""
     done = read_results(results)
     jobs = []
     for cell in todo:
         config = resolve(cell.preset, cell.method, cell.seed, cell.changes)  # a wrong name fails now, not in an hour
         folder = out / run_name(cell.preset, config, cell.changes)
-        jobs.append(Job(cell, folder, "done" if cell.key in done else "waiting"))
+        jobs.append(Job(cell, folder, "done" if rows_of(done, [cell]) else "waiting"))
     try:
         while any(job.status in ("waiting", "running") for job in jobs):
             for job in jobs:
