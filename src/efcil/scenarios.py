@@ -109,11 +109,8 @@ def deviations(config: RunConfig) -> str:
     defaults = RunConfig(classifier=ClassifierConfig(method=c.method, options=options, seed=c.seed, device=c.device))
     before, now = flat(to_dict(defaults)), flat(to_dict(config))
     changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before[name]}
-    words = {
-        name: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-        for name, value in changed.items()
-    }
-    return " ".join(f"{name}={words[name]}" for name in sorted(words))
+    words = [f"{name}={json.dumps(value, separators=(',', ':'))}" for name, value in sorted(changed.items())]
+    return " ".join(words).replace('"', "")
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
