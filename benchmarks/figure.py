@@ -1,4 +1,6 @@
-"""A_step after every step, one curve per method, from the results of campaigns: mean over seeds, with their spread.
+"""A_step after every step, one curve per method, from the results of campaigns: mean over seeds.
+
+The spread is drawn where there are few curves.
 
 python benchmarks/figure.py digits-cold5 efc++ efc freeze finetune joint --out docs/figures/digits-cold5.png
 """
@@ -9,6 +11,7 @@ import argparse
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from statistics import mean
 
 import matplotlib
 
@@ -22,7 +25,8 @@ from efcil.bench.runner import cells
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
 OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#000080", "#bcbd22"]
-LABEL_GAP = 0.035  # least distance of two labels, as a part of the height
+LABEL_GAP = 0.037  # least distance of two labels, as a part of the height
+FEW = 6  # more bands than these hide the curves
 
 
 def main(preset: str, methods: list[str], results: Path, out: Path, title: str) -> None:
@@ -33,27 +37,40 @@ def main(preset: str, methods: list[str], results: Path, out: Path, title: str) 
         found = rows_of(rows, every_seed)
         if found:
             curves[cell.label] = np.array([row["accuracy_per_step"].split() for row in found], dtype=float)
-    figure, axes = plt.subplots(figsize=(7.5, 4.5), dpi=130, layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 5), dpi=130, layout="constrained")
     colours = cycle(OTHERS)
     ends = []
     for label, runs in curves.items():
         colour, width = FRONT.get(label) or (next(colours), 1.4)
-        mean, steps = runs.mean(0), np.arange(1, runs.shape[1] + 1)
-        spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
-        axes.plot(steps, mean, color=colour, linewidth=width, marker="o", markersize=3)
-        axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
-        ends.append((mean[-1], label, colour))
+        middle, steps = runs.mean(0), np.arange(1, runs.shape[1] + 1)
+        spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(middle)
+        axes.plot(steps, middle, color=colour, linewidth=width, marker="o", markersize=3)
+        if len(curves) <= FEW:
+            axes.fill_between(steps, middle - spread, middle + spread, color=colour, alpha=0.12, linewidth=0)
+        ends.append((middle[-1], label, colour))
     top = axes.get_ylim()[1]
-    height = -1.0
-    for end, label, colour in sorted(ends):  # labels at the ends of the curves, pushed apart where they would overlap
-        height = max(end, height + LABEL_GAP * top)
-        axes.annotate(label, (steps[-1], height), (8, 0), textcoords="offset points", color=colour, va="center")
+    ends.sort()
+    for height, (end, label, colour) in zip(apart([end for end, *_ in ends], LABEL_GAP * top), ends, strict=True):
+        place = (steps[-1] * 1.05, height)
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 2, "relpos": (0, 0.5)}
+        axes.annotate(label, (steps[-1], end), place, color=colour, va="center", arrowprops=line)
     axes.set(xlabel="steps learnt", ylabel="accuracy on all classes seen, %", xticks=steps, ylim=(0, top))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, fontsize=11, loc="left")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
+
+
+def apart(heights: list[float], gap: float) -> list[float]:
+    """These rising heights at least a gap apart: neighbours that overlap become a block around their mean."""
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and mean(blocks[-1]) - mean(blocks[-2]) < gap * (len(blocks[-1]) + len(blocks[-2])) / 2:
+            last = blocks.pop()
+            blocks[-1] += last
+    return [mean(block) + gap * (place - (len(block) - 1) / 2) for block in blocks for place in range(len(block))]
 
 
 if __name__ == "__main__":
