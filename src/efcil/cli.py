@@ -328,7 +328,7 @@ def _cell(value: Any) -> str:
 
 
 def _sizes(row: dict[str, Any]) -> str:
-    """What a method keeps, in bytes: `` (2.05 kB per class, 131 kB once)``."""
+    """What a method keeps, in bytes: `` (2.0 kB per class, 131.1 kB once)``."""
     from rich.filesize import decimal
 
     sizes = {"per class": row["bytes_per_class"], "once": row["bytes_once"]}
@@ -349,7 +349,7 @@ def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
         short = all(len(_cell(row[name])) < 24 for row in rows)  # words and numbers stay whole, prose is wrapped
         table.add_column(name.replace("_", "-"), overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*map(_cell, row.values()))
     Console().print(table)
 
 
