@@ -100,7 +100,7 @@ class RunDisplay:
         task = len(metrics["steps"])
         self.done, self.in_task = sum(self.work[:task]), 0
         last = metrics["steps"][-1]
-        numbers = "  ".join(f"{NAMES[name][0]} {last[name]:.2f}" for name in NAMES)
+        numbers = "  ".join(f"{NAMES[name][0]} {last[name]:.1f}" for name in NAMES)
         line = f"step {last['step']} ({sum(self.classes[:task])} classes)  {numbers}  {last['seconds']:.0f} s"
         self._write(line)
         self.bar.update(self.row, completed=self.done)
