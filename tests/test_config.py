@@ -13,7 +13,7 @@ import yaml
 from efcil.classifier import IncrementalClassifier
 from efcil.config import ClassifierConfig, FirstTask, RunConfig, Training, from_dict, merge, to_dict
 from efcil.errors import UserError
-from efcil.methods import METHODS
+from efcil.methods import METHODS, build_method
 from efcil.methods.finetune import FineTune
 from efcil.scenarios import flat, parse_change, preset_names, read_preset, resolve
 
@@ -284,3 +284,13 @@ def test_a_preset_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_empty_sections_are_defaults(tmp_path: Path) -> None:
     assert resolve(preset_file(tmp_path, "classifier:\nstream:\nmethods:\n"), "finetune", 0).stream.steps == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("ewc", "alpha"), ("mas", "alpha"), ("rwalk", "alpha"), ("fusion", "gamma"), ("r-dfcil", "refinement")],
+)
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_lies_between_zero_and_one(name: str, option: str, share: float) -> None:
+    with pytest.raises(UserError, match=f"{option} must lie between 0 and 1"):
+        build_method(name, {option: share})

@@ -17,14 +17,10 @@ from efcil.progress import Step
 def test_the_matrix_of_many_tasks_is_whole(tasks: int) -> None:
     accuracies = [[100.0 if j == 0 else 12.34 for j in range(step + 1)] for step in range(tasks)]
     metrics = {
-        **{
-            "method": "r-dfcil",
-            "preset": "cifar100-warm20",
-            "seed": 0,
-            "first_step": 0,
-            "classes_per_task": [3] * tasks,
-        },
-        **{"accuracy_matrix": accuracies, **dict.fromkeys(NAMES, 12.34)},
+        **dict.fromkeys(NAMES, 12.34),
+        **{"method": "r-dfcil", "preset": "cifar100-warm20", "seed": 0, "first_step": 0},
+        "classes_per_task": [3] * tasks,
+        "accuracy_matrix": accuracies,
         "steps": [{"step": step, "per_step_accuracy": 12.34} for step in range(tasks)],
     }
     out = io.StringIO()

@@ -355,8 +355,8 @@ def test_progress_counts_the_work_that_was_announced(case: str) -> None:
     assert seen[0] == 2 * 4 * images[0]  # the first task shows every image in four rotations
 
 
-@pytest.mark.parametrize(("case", "turns"), [("finetune", 1), ("pass", 4), ("il2a", 5), ("abd", 2), ("r-dfcil", 2)])
-def test_images_are_counted_as_the_network_sees_them(case: str, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("case", "shown"), [("finetune", 1), ("pass", 4), ("il2a", 5), ("abd", 2), ("r-dfcil", 2)])
+def test_images_are_counted_as_the_network_sees_them(case: str, shown: int, monkeypatch: pytest.MonkeyPatch) -> None:
     features, passed = IncrementalModel.features, [0]
 
     def watched(model: IncrementalModel, x: Tensor) -> Tensor:
@@ -372,7 +372,7 @@ def test_images_are_counted_as_the_network_sees_them(case: str, turns: int, monk
     counts: list[int] = []
     monkeypatch.setattr(IncrementalModel, "features", watched)
     teach_all(fresh(case, epochs=2, watcher=Compare()), TASKS[:2])
-    assert sum(counts) == 2 * turns * len(TASKS[1][1])  # of IL2A an upper bound: two images of one class do not mix
+    assert sum(counts) == 2 * shown * len(TASKS[1][1])  # of IL2A an upper bound: two images of one class do not mix
 
 
 @pytest.mark.parametrize("stop", [Stop(ZeroDivisionError), Stop(KeyboardInterrupt), StopAfterEpochs(KeyboardInterrupt)])

@@ -206,8 +206,6 @@ def test_settings() -> None:
     assert METHODS["r-dfcil"].shares_first_task and not METHODS["r-dfcil"].freezes_batchnorm
     ctx.first = True
     assert method.training(ctx) is config.first
-    for option in ("lambda_ce", "lambda_hkd", "lambda_rkd", "refinement", "refinement_lr"):
+    for option in ("lambda_ce", "lambda_hkd", "lambda_rkd", "refinement_lr"):
         with pytest.raises(UserError, match=option):
             build_method("r-dfcil", {option: -1.0})
-    with pytest.raises(UserError, match="refinement"):
-        build_method("r-dfcil", {"refinement": 1.5})

@@ -186,7 +186,9 @@ def methods(args: argparse.Namespace) -> None:
     if not args.json:
         rows = [
             {
-                **{name.replace("_", "-\n"): row[name] for name in ("name", "year", "exemplar_free")},
+                "name": row["name"],
+                "year": row["year"],
+                "exemplar-\nfree": row["exemplar_free"],
                 "idea, and what is kept between tasks": f"{row['idea']}\n[dim]keeps {row['stores']}{_sizes(row)}[/]",
             }
             for row in rows
@@ -320,11 +322,7 @@ def _add(commands: Any, name: str, function: Command) -> argparse.ArgumentParser
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return str(value) if not isinstance(value, bool) else "yes" if value else "no"
 
 
 def _sizes(row: dict[str, Any]) -> str:

@@ -121,7 +121,7 @@ def print_results(console: Console, metrics: dict[str, Any], folder: Path) -> No
     table = Table(box=None, padding=(0, 0, 0, 1))
     table.add_column("step", justify="right")
     for task in range(first, first + len(classes)):
-        table.add_column(f"task {task}" if task == first else str(task), justify="right", no_wrap=task > first)
+        table.add_column(f"task {task}" if task == first else str(task), justify="right", no_wrap=True)
     table.add_column("A_step", justify="right", style="bold", no_wrap=True)
     for step, row in zip(metrics["steps"], metrics["accuracy_matrix"], strict=True):
         cells = ["" if value is None else f"{value:.{decimals}f}" for value in row]

@@ -58,7 +58,7 @@ def train(
     start = load_checkpoint(checkpoint, ctx, method, optimizer) if checkpoint and checkpoint.exists() else 0
     begun = time.monotonic() - ctx.saved_seconds
     compute_loss = method.first_loss if ctx.first else method.loss
-    turns = training.turns * (1 if ctx.first else method.turns)
+    shown = training.turns * (1 if ctx.first else method.shown_per_image)
     for epoch in range(start, training.epochs):
         ctx.reseed("epoch", epoch)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -77,7 +77,7 @@ def train(
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            watcher.step(Step(ctx.task, epoch, training.epochs, losses, turns * len(group_rows)))
+            watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * len(group_rows)))
         method.after_epoch(ctx)
         if checkpoint:
             save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1, time.monotonic() - begun)

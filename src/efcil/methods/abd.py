@@ -26,7 +26,7 @@ class ABD(Method):
         "steps": "int64",
     }
     freezes_batchnorm = False  # the next inversion needs the statistics of this task
-    turns = 2
+    shown_per_image = 2
     recipe: ClassVar = {  # appendix D.2; the schedule is the publication's for ImageNet
         "incremental": {
             **{"optimizer": "sgd", "lr": 0.1, "backbone_lr": None, "momentum": 0.9, "weight_decay": 1e-4},

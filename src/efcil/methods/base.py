@@ -107,7 +107,7 @@ class Method:
     """BatchNorm stays as the first task left it."""
     freezes_backbone: ClassVar[bool] = False
     """Only the first task trains the network; later ones are learnt in after_task."""
-    turns: int = 1
+    shown_per_image: int = 1
     """Images that a step of a later task shows for each of its own: rotations, mixes or generated ones beside it."""
     recipe: ClassVar[dict[str, Any]] = {}
     """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
@@ -131,7 +131,7 @@ class Method:
     def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each has; it tells the time left."""
         first = images[0] * config.first.epochs * config.first.turns
-        later = 0 if self.freezes_backbone else config.incremental.epochs * self.turns
+        later = 0 if self.freezes_backbone else config.incremental.epochs * self.shown_per_image
         return [first, *(count * later for count in images[1:])]
 
     def before_task(self, ctx: Context) -> None:

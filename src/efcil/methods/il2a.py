@@ -47,7 +47,7 @@ class IL2A(Method):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.turns = 1 + options.mixes
+        self.shown_per_image = 1 + options.mixes
         self.prototypes = GaussianPrototypes.none()
         self.pair_head: nn.Parameter | None = None  # rows of the mixed classes, only while a later task is trained
 

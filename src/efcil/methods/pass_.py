@@ -23,7 +23,7 @@ class PASS(Method):
     stores = "class means, one radius"
     shapes: ClassVar = {"means": "m n", "radius": ""}
     freezes_batchnorm = False
-    turns = 4
+    shown_per_image = 4
     recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
 
     @dataclass(frozen=True)
