@@ -58,7 +58,7 @@ GRIDS = {
     "fd": Grid("appendix H: weights of feature distillation", weights("fd", (0.1, 1, 5, 10, 50, 100))),
     "compensators": Grid(
         "ways to carry old prototypes along, beside the paper's",
-        ("efc++", *variants(drift=["none", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),
+        ("efc++", *variants(drift=["none", "kernel", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),
     ),
 }
 

@@ -23,6 +23,7 @@ from efcil.regularizers import (
     training_batches,
 )
 
+Drift = Literal["efm", "kernel", "none", "linear", "ridge", "mlp", "adversarial", "dual-projection", "oracle"]
 Regularizer = Literal["efm", "efim", "kd", "fd"]
 BEST_WEIGHT: dict[Regularizer, float] = {"efim": 1e5, "kd": 50.0, "fd": 1.0}  # appendix H
 TEMPERATURE = 2.0  # of knowledge distillation, as for LwF
@@ -38,9 +39,9 @@ class ConsolidationOptions:
     """Weight of the identity (plain feature distillation), η of Eq. 10."""
     normalise_efm: bool = False
     """Divide E by its mean non-zero eigenvalue, so that λ transfers across widths and data sets."""
-    drift: Literal["efm", "none", "linear", "ridge", "mlp", "adversarial", "dual-projection", "oracle"] = "efm"
-    """How old means follow the backbone: Eqs. 14-15, not at all, by a map fitted on the current images, which carries
-    the covariances too, by attacked images, or recomputed from old images (analysis only)."""
+    drift: Drift = "efm"
+    """How old means follow the backbone: Eqs. 14-15, the same with plain distances, not at all, by a map fitted on the
+    current images, which carries the covariances too, by attacked images, or from old images (analysis only)."""
     covariance: Literal["kept", "oracle"] = "kept"
     """Covariances of old classes: as learnt (or as the map carries them), or recomputed (analysis only, Table 6)."""
     kernel: Kernel = "scaled"
@@ -114,8 +115,9 @@ class Consolidation:
         ctx.reseed("drift")
         if drift not in ("none", "oracle"):
             old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
-            if drift == "efm":
-                means = compensate(means, old, new, self.efm, self.options.sigma, self.options.kernel)
+            if drift in ("efm", "kernel"):
+                metric = self.efm if drift == "efm" else torch.eye(old.shape[1]).to(old)  # plain distances, as in SDC
+                means = compensate(means, old, new, metric, self.options.sigma, self.options.kernel)
             else:
                 means, factors = COMPENSATORS[drift](old, new, means, factors, ctx)
         if self.needs_past:
