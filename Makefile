@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint bench format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -19,6 +19,9 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: .venv/installed
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/speed.py
 
 format: .venv/installed
 	$(BIN)/ruff check --fix .
