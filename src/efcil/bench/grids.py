@@ -41,12 +41,14 @@ GRIDS = {
     ),
     "table5": Grid("Table 5: prototypes updated or not", ("efc++", *variants(drift=["none"]))),
     "table6": Grid(
-        "Table 6: true means, true covariances, or both",
+        "Table 6: means and covariances fixed, updated or true, and joint training",
         (
+            *variants(drift=["none"]),
             "efc++",
-            *variants(drift=["oracle"]),
             *variants(covariance=["oracle"]),
+            *variants(drift=["oracle"]),
             *variants(drift=["oracle"], covariance=["oracle"]),
+            "joint",
         ),
     ),
     "figure11": Grid(
