@@ -46,6 +46,12 @@ def test_cells_are_every_combination_with_changes() -> None:
     assert found[1].label == "efc++ options.eta=1 width=8"
 
 
+def test_the_grids_of_tables_4_to_6_are_the_rows_of_the_paper() -> None:
+    found = {cell.label for cell in cells(["cifar100-cold10"], expanded(["@table4", "@table5", "@table6"]), [0])}
+    rows = {label for label in PUBLISHED["cifar100-cold10"] if label == "joint" or label.startswith("efc++")}
+    assert found == rows and len(rows) == 9
+
+
 def test_every_grid_can_be_resolved() -> None:
     assert [len(GRIDS[name].methods) for name in ("table2", "figure11", "efim", "fd")] == [11, 25, 5, 6]
     for cell in cells(["cifar100-cold10-cpu"], expanded(f"@{name}" for name in GRIDS), [0]):

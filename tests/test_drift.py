@@ -58,6 +58,16 @@ def test_weights_are_the_normalised_kernel(kernel: Kernel, seed: int, sigma: flo
 
 
 @both_kernels
+def test_without_an_efm_distances_are_plain(kernel: Kernel) -> None:
+    features, prototypes, efm = problem()
+    identity = torch.eye(6, dtype=torch.float64)
+    by_hand = torch.tensor(weights_by_hand(features, prototypes, identity, 0.7, kernel), dtype=torch.float64)
+    expected = by_hand / by_hand.sum(1, keepdim=True)
+    torch.testing.assert_close(drift_weights(features, prototypes, None, 0.7, kernel), expected, rtol=0, atol=1e-10)
+    assert not torch.allclose(drift_weights(features, prototypes, efm, 0.7, kernel), expected, atol=1e-3)
+
+
+@both_kernels
 @quick
 @given(seed=seeds)
 def test_prototypes_move_by_the_weighted_mean_drift(kernel: Kernel, seed: int) -> None:

@@ -322,7 +322,9 @@ def _add(commands: Any, name: str, function: Command) -> argparse.ArgumentParser
 
 
 def _cell(value: Any) -> str:
-    return str(value) if not isinstance(value, bool) else "yes" if value else "no"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 def _sizes(row: dict[str, Any]) -> str:

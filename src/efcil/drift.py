@@ -16,17 +16,17 @@ from efcil.efm import factor
 Kernel = Literal["scaled", "literal"]
 
 
-def drift_weights(old_features: Tensor, prototypes: Tensor, efm: Tensor, sigma: float, kernel: Kernel) -> Tensor:
+def drift_weights(old_features: Tensor, prototypes: Tensor, efm: Tensor | None, sigma: float, kernel: Kernel) -> Tensor:
     """Weight of each image for each prototype, rows summing to one (Eq. 15), (classes, N).
 
+    Without an EFM the distances are plain ones, d = ‖f − p‖² (SDC).
     ``literal`` is Eq. 15 as printed, normalised as a softmax so that distant classes do not give 0/0.
     ``scaled`` first brings the negated distances of all pairs to [0, 1]; σ = 0.2 belongs to this one.
     """
-    projection = factor(efm)  # (n, rank): d = (f − p)ᵀ E (f − p) = ‖f A − p A‖²
-    distance = torch.cdist(
-        (prototypes @ projection).double(), (old_features @ projection).double()
-    ).square()  # (classes, N)
-    closeness = -distance
+    if efm is not None:
+        projection = factor(efm)  # (n, rank): d = (f − p)ᵀ E (f − p) = ‖f A − p A‖²
+        prototypes, old_features = prototypes @ projection, old_features @ projection
+    closeness = -torch.cdist(prototypes.double(), old_features.double()).square()  # −d, (classes, N)
     if kernel == "scaled":
         low, high = closeness.min(), closeness.max()
         closeness = (closeness - low) / (high - low) if high > low else torch.zeros_like(closeness)
@@ -34,7 +34,7 @@ def drift_weights(old_features: Tensor, prototypes: Tensor, efm: Tensor, sigma: 
 
 
 def compensate(
-    prototypes: Tensor, old_features: Tensor, new_features: Tensor, efm: Tensor, sigma: float, kernel: Kernel
+    prototypes: Tensor, old_features: Tensor, new_features: Tensor, efm: Tensor | None, sigma: float, kernel: Kernel
 ) -> Tensor:
     """p ← p + Σ_i w_i δ_i / Σ_i w_i with δ_i the drift of image i (Eqs. 14-15), (classes, n)."""
     weights = drift_weights(old_features, prototypes, efm, sigma, kernel)

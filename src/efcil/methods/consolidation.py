@@ -116,8 +116,8 @@ class Consolidation:
         if drift not in ("none", "oracle"):
             old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
             if drift in ("efm", "kernel"):
-                metric = self.efm if drift == "efm" else torch.eye(old.shape[1]).to(old)  # plain distances, as in SDC
-                means = compensate(means, old, new, metric, self.options.sigma, self.options.kernel)
+                efm = self.efm if drift == "efm" else None
+                means = compensate(means, old, new, efm, self.options.sigma, self.options.kernel)
             else:
                 means, factors = COMPENSATORS[drift](old, new, means, factors, ctx)
         if self.needs_past:

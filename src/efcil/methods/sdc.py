@@ -65,8 +65,7 @@ class SDC(Method):
 
     def moved(self, old: Tensor, new: Tensor) -> Tensor:
         """μ_c + Σ_i w_ic (y'_i − y_i) / Σ_i w_ic with w_ic = exp(−‖y_i − μ_c‖² / 2σ²), (m, n)."""
-        identity = torch.eye(old.shape[1]).to(old)  # the metric of plain distances
-        return compensate(self.means, old, new, identity, self.options.sigma, self.options.kernel)
+        return compensate(self.means, old, new, None, self.options.sigma, self.options.kernel)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return -torch.cdist(F.normalize(features), self.means).square()
