@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from efcil import IncrementalClassifier
@@ -58,6 +59,25 @@ class TinyNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         statistics = torch.cat([x.mean((2, 3)), x.std((2, 3))], dim=1)
         return torch.relu(self.linear(statistics))
+
+
+def quick_learner(method: str = "finetune", **changes: Any) -> IncrementalClassifier:
+    """A classifier over a backbone of six features, which learns in milliseconds."""
+    return make_learner(method, **{"backbone": TinyNet(), "first": {"lr": 0.05, "epochs": 30}, **changes})
+
+
+def write_images(folder: Path, images: Images) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{index:03}.png" for index in range(len(images))]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
+def write_class_folders(root: Path, images: Images, labels: Labels) -> Path:
+    for name in np.unique(labels):
+        write_images(root / name, images[name == labels])
+    return root
 
 
 class OneLayer(nn.Module):

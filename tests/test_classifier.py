@@ -1,4 +1,4 @@
-"""IncrementalClassifier as a user meets it: every kind of images and labels, one clear sentence for every mistake."""
+"""IncrementalClassifier as a user meets it: every kind of images, of labels and of backbones."""
 
 from __future__ import annotations
 
@@ -16,39 +16,19 @@ from PIL import Image
 from torch import Tensor, nn
 
 import efcil
-from conftest import Images, TinyNet, make_blobs, make_learner
+from conftest import TinyNet, make_blobs, quick_learner, write_class_folders, write_images
 from efcil import IncrementalClassifier
 from efcil.errors import UserError
 from efcil.methods import METHODS
-from efcil.trainer import TrainingError
 
 CLASSES = ["cat", "dog"]
 IMAGES, LABELS = make_blobs(CLASSES, 4)
 CHANNELS_FIRST = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
 
 
-def quick(method: str = "finetune", **changes: Any) -> IncrementalClassifier:
-    """A classifier over a backbone of six features, which learns in milliseconds."""
-    return make_learner(method, **{"backbone": TinyNet(), "first": {"lr": 0.05, "epochs": 30}, **changes})
-
-
 @cache
 def fitted() -> IncrementalClassifier:
-    return quick().partial_fit(IMAGES, LABELS)
-
-
-def written(folder: Path, images: Images = IMAGES, suffix: str = "png") -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{index:03}.{suffix}" for index in range(len(images))]
-    for path, image in zip(paths, images, strict=True):
-        Image.fromarray(image).save(path)
-    return paths
-
-
-def class_folders(root: Path) -> Path:
-    for name in CLASSES:
-        written(root / name, IMAGES[name == LABELS])
-    return root
+    return quick_learner().partial_fit(IMAGES, LABELS)
 
 
 # Kinds of images
@@ -65,8 +45,8 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "list of arrays": lambda folder: list(IMAGES),
     "list of tensors": lambda folder: list(CHANNELS_FIRST),
     "tuple of PIL images": lambda folder: tuple(Image.fromarray(image) for image in IMAGES),
-    "list of paths": written,
-    "list of path strings": lambda folder: [str(path) for path in written(folder)],
+    "list of paths": lambda folder: write_images(folder, IMAGES),
+    "list of path strings": lambda folder: [str(path) for path in write_images(folder, IMAGES)],
 }
 
 
@@ -75,15 +55,15 @@ def test_the_same_images_in_any_form_are_the_same_to_learn_and_to_predict(kind: 
     images = KINDS[kind](tmp_path)
     expected = fitted().decision_function(IMAGES)
     assert np.array_equal(fitted().decision_function(images), expected)
-    learnt = quick(image_size=8).partial_fit(images, LABELS)
+    learnt = quick_learner(image_size=8).partial_fit(images, LABELS)
     assert np.array_equal(learnt.decision_function(IMAGES), expected)
 
 
 def test_a_folder_of_class_folders_brings_its_labels(tmp_path: Path) -> None:
-    classifier = quick(image_size=8).partial_fit(class_folders(tmp_path))
+    classifier = quick_learner(image_size=8).partial_fit(write_class_folders(tmp_path, IMAGES, LABELS))
     assert classifier.classes_.tolist() == CLASSES
     assert np.array_equal(classifier.decision_function(IMAGES), fitted().decision_function(IMAGES))
-    assert quick(image_size=8).partial_fit(str(tmp_path)).classes_.tolist() == CLASSES
+    assert quick_learner(image_size=8).partial_fit(str(tmp_path)).classes_.tolist() == CLASSES
 
 
 def test_greyscale_arrays_are_grey_colour_images() -> None:
@@ -96,7 +76,7 @@ def test_greyscale_arrays_are_grey_colour_images() -> None:
 def test_arrays_of_different_sizes_and_channels_are_brought_to_one() -> None:
     sizes = [(8, 8, 3), (12, 9, 3), (9, 16, 4), (10, 10)]
     images = [np.full(size, 50 + 40 * index, np.uint8) for index, size in enumerate(sizes)]
-    classifier = quick().partial_fit(images, [0, 1, 0, 1])
+    classifier = quick_learner().partial_fit(images, [0, 1, 0, 1])
     assert classifier.stored_size == 8
     large = [np.full((*size, 3), 90, np.uint8) for size in ((40, 30), (8, 8), (8, 64))]
     scores = classifier.decision_function(large)  # one colour at any size is the same image
@@ -105,15 +85,15 @@ def test_arrays_of_different_sizes_and_channels_are_brought_to_one() -> None:
 
 def test_images_of_other_sizes_are_brought_to_the_size_of_the_first_task() -> None:
     images, labels = make_blobs(["cow"], 4, size=13)
-    classifier = quick().partial_fit(IMAGES, LABELS).partial_fit(images, labels)
+    classifier = quick_learner().partial_fit(IMAGES, LABELS).partial_fit(images, labels)
     assert classifier.stored_size == 8
     assert classifier.decision_function(images).shape == (4, 3)
 
 
 def test_files_are_read_with_64_pixels_unless_a_size_is_asked_for(tmp_path: Path) -> None:
-    paths = written(tmp_path)
-    assert quick().partial_fit(paths, LABELS).stored_size == 64
-    assert quick(image_size=16).partial_fit(paths, LABELS).stored_size == 16
+    paths = write_images(tmp_path, IMAGES)
+    assert quick_learner().partial_fit(paths, LABELS).stored_size == 64
+    assert quick_learner(image_size=16).partial_fit(paths, LABELS).stored_size == 16
 
 
 @pytest.mark.parametrize("images", [IMAGES, IMAGES / 255], ids=["uint8", "float"])
@@ -121,14 +101,20 @@ def test_a_read_only_array_is_fine_and_stays_as_it_is(images: Any) -> None:
     images = images.copy()
     images.flags.writeable = False
     before = images.copy()
-    assert np.array_equal(quick().partial_fit(images, LABELS).predict(images), fitted().predict(IMAGES))
+    assert np.array_equal(quick_learner().partial_fit(images, LABELS).predict(images), fitted().predict(IMAGES))
     assert np.array_equal(images, before)
 
 
 def test_the_users_array_is_not_changed() -> None:
     images = IMAGES.copy()
-    quick(augmentation="crop_flip").partial_fit(images, LABELS).predict(images)
+    quick_learner(augmentation="crop_flip").partial_fit(images, LABELS).predict(images)
     assert np.array_equal(images, IMAGES)
+
+
+def test_an_array_of_paths_is_a_list_of_paths(tmp_path: Path) -> None:
+    paths = write_images(tmp_path, IMAGES)
+    for array in (np.array([str(path) for path in paths]), np.array(paths, dtype=object)):
+        assert np.array_equal(fitted().predict(array), fitted().predict(IMAGES))
 
 
 # Labels and answers
@@ -148,7 +134,7 @@ def test_the_users_array_is_not_changed() -> None:
     ],
 )
 def test_labels_are_whole_numbers_or_words(labels: Any, classes: list[Any], kind: str) -> None:
-    classifier = quick().partial_fit(IMAGES, labels)
+    classifier = quick_learner().partial_fit(IMAGES, labels)
     assert classifier.classes_.tolist() == classes and classifier.classes_.dtype.kind == kind
     assert classifier.predict(IMAGES).dtype.kind == kind
     assert set(classifier.predict(IMAGES)) <= set(classes)
@@ -157,7 +143,7 @@ def test_labels_are_whole_numbers_or_words(labels: Any, classes: list[Any], kind
 @pytest.mark.parametrize("names", [["cat", "dog", "a very long class name", "b"], [10, 2, 30, 4]])
 def test_predict_proba_score_and_classes_agree(names: list[Any]) -> None:
     first, second = make_blobs(names[:2]), make_blobs(names[2:])
-    classifier = quick("freeze").partial_fit(*first).partial_fit(*second)
+    classifier = quick_learner("freeze").partial_fit(*first).partial_fit(*second)
     assert classifier.classes_.tolist() == sorted(names[:2]) + sorted(names[2:])
     images, labels = (np.concatenate(part) for part in zip(first, second, strict=True))
     probabilities = classifier.predict_proba(images)
@@ -208,7 +194,7 @@ def test_a_backbone_of_ones_own_is_saved_with_its_weights(tmp_path: Path) -> Non
 def test_a_backbone_of_ones_own_is_not_changed_by_learning() -> None:
     backbone = TinyNet()
     before = backbone.linear.weight.clone()
-    quick(backbone=backbone).partial_fit(IMAGES, LABELS)
+    quick_learner(backbone=backbone).partial_fit(IMAGES, LABELS)
     assert torch.equal(backbone.linear.weight, before)
 
 
@@ -240,7 +226,7 @@ def test_dropout_in_a_backbone_of_ones_own_follows_the_seed() -> None:
     scores = []
     for global_seed in (1, 2):
         torch.manual_seed(global_seed)
-        scores.append(quick(backbone=Drops()).partial_fit(IMAGES, LABELS).decision_function(IMAGES))
+        scores.append(quick_learner(backbone=Drops()).partial_fit(IMAGES, LABELS).decision_function(IMAGES))
     assert np.array_equal(*scores)
 
 
@@ -259,234 +245,15 @@ for width in (1, 2, 3, 5, 7, 8):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Mistakes, each with one sentence
-
-
-def with_nan() -> Any:
-    images = IMAGES / 255
-    images[0, 0, 0, 0] = np.nan
-    return images
-
-
-BAD_IMAGES: dict[str, tuple[Any, str]] = {
-    "two dimensions": (IMAGES[0, :, :, 0], "shape"),
-    "five dimensions": (IMAGES[None], "shape"),
-    "two channels": (IMAGES[..., :2], "1, 3 or 4 channels"),
-    "array with channels first": (CHANNELS_FIRST.numpy(), r"shape \(N, H, W, C\)"),
-    "tensor with channels last": (torch.from_numpy(IMAGES), r"shape \(N, C, H, W\)"),
-    "int64": (IMAGES.astype(np.int64), "uint8 from 0 to 255, not int64"),
-    "uint16": (IMAGES.astype(np.uint16), "uint8 from 0 to 255, not uint16"),
-    "bool": (IMAGES > 100, "uint8 from 0 to 255, not bool"),
-    "complex": (IMAGES.astype(complex), "uint8 from 0 to 255"),
-    "objects": (IMAGES.astype(object), "images|pixels"),
-    "NaN": (with_nan(), "NaN"),
-    "infinite": (np.full(IMAGES.shape, np.inf), "NaN or infinite"),
-    "above one": (IMAGES.astype(float), r"lie in \[0, 1\].*uint8"),
-    "below zero": (IMAGES / 255 - 0.9, r"lie in \[0, 1\]"),
-    "no images": (IMAGES[:0], r"not \(0, 8, 8, 3\)"),
-    "no pixels": (IMAGES[:, :0], "shape"),
-    "empty list": ([], "empty list"),
-    "numbers": ([1, 2], "list of int"),
-    "a mixed list": ([IMAGES[0], "a.png"], "list of ndarray, str"),
-    "None": (None, "images must be"),
-    "a generator": (iter(IMAGES), "images must be"),
-    "a missing file": (["nowhere.png"] * 8, "no image file 'nowhere.png'"),
-    "a list with an array of no shape": ([np.uint8(3)[()], IMAGES[0]], "images must"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_IMAGES)
-def test_wrong_images_get_one_clear_sentence(name: str) -> None:
-    images, message = BAD_IMAGES[name]
-    with pytest.raises(UserError, match=message) as caught:
-        quick().partial_fit(images, LABELS)
-    assert_one_sentence(caught.value)
-    with pytest.raises(UserError, match=message):
-        fitted().predict(images)
-
-
-def assert_one_sentence(error: BaseException) -> None:
-    text = str(error)
-    assert "\n" not in text and text.endswith((".", "?", "…")) and len(text) < 400
-
-
-BAD_LABELS: dict[str, tuple[Any, str]] = {
-    "too few": (LABELS[:-1], "8 images but"),
-    "too many": ([*LABELS, "cat"], "8 images but"),
-    "none": ([], "8 images but"),
-    "missing": (None, "labels are missing"),
-    "real numbers": (np.linspace(0, 1, 8), "whole numbers or.* words"),
-    "real numbers in a list": ([0.5] * 8, "whole numbers or.* words"),
-    "a column": (np.zeros((8, 1), int), "flat list"),
-    "ragged": ([[1]] * 7 + [[1, 2]], "flat list"),
-    "one-hot": (np.eye(8, dtype=int), "flat list"),
-    "None among words": ([*LABELS[:-1], None], "whole numbers or.* words"),
-    "words and numbers": ([*LABELS[:-1], 1], "kind"),
-    "one number": (5, "labels"),
-    "one word": ("catalogs", "labels"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_LABELS)
-def test_wrong_labels_get_one_clear_sentence(name: str) -> None:
-    labels, message = BAD_LABELS[name]
-    with pytest.raises(UserError, match=message) as caught:
-        quick().partial_fit(IMAGES, labels)
-    assert_one_sentence(caught.value)
-
-
-@pytest.mark.parametrize("labels", [LABELS[:-1], [0.5] * 8, LABELS[:1]])
-def test_score_checks_its_labels(labels: Any) -> None:
-    with pytest.raises(UserError, match="labels"):
-        fitted().score(IMAGES, labels)
-
-
-@pytest.mark.parametrize(("first", "second"), [([0, 1], ["cow", "elk"]), (["cat", "dog"], [3, 4])])
-def test_labels_keep_one_kind_from_task_to_task(first: list[Any], second: list[Any]) -> None:
-    classifier = quick().partial_fit(*make_blobs(first))
-    with pytest.raises(UserError, match=f"one kind.*{first[0]}.*{second[0]}"):
-        classifier.partial_fit(*make_blobs(second))
-    assert classifier.classes_.tolist() == first
-
-
-@pytest.mark.parametrize("use", ["predict", "predict_proba", "decision_function"])
-def test_nothing_can_be_predicted_before_something_is_learnt(use: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not learnt anything yet; call partial_fit first"):
-        getattr(quick(), use)(IMAGES)
-    with pytest.raises(UserError, match="partial_fit first"):
-        quick().save(tmp_path / "a.efcil")
-    assert not (tmp_path / "a.efcil").exists()
-
-
-BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "method": ({"method": "efc+"}, r"no method called 'efc\+'; did you mean .*efc\+\+"),
-    "method far off": ({"method": "zzz"}, r"no method called 'zzz'; there are: .*finetune"),
-    "field": ({"widht": 4}, "no field called 'widht'; did you mean width"),
-    "field of a section": ({"first": {"epoch": 4}}, "no field in first called 'epoch'; did you mean epochs"),
-    "option": ({"options": {"lamda_efm": 4}}, "no field in options called 'lamda_efm'; did you mean lambda_efm"),
-    "option of another method": ({"method": "finetune", "options": {"eta": 1.0}}, "'eta'"),
-    "section as a value": ({"first": 3}, "first is a section"),
-    "options as a value": ({"options": 3}, "options"),
-    "word for a number": ({"width": "wide"}, "width must be a whole number"),
-    "real for whole": ({"width": 4.5}, "width must be a whole number"),
-    "negative": ({"epochs": -1}, "epochs must be at least 0"),
-    "choice": ({"stem": "tiny"}, "value for stem called 'tiny'"),
-    "augmentation": ({"augmentation": "crop_flap"}, "did you mean crop_flip"),
-    "learning rate": ({"first": {"lr": -0.1}}, "lr must be at least 0"),
-    "rebalancing": ({"options": {"rebalancing": {"epochs": -1}}}, "epochs must be at least 0"),
-    "momentum of rebalancing": ({"options": {"rebalancing": {"momentum": -1.0}}}, "momentum must be at least 0"),
-    "learning rate of the backbone": ({"first": {"backbone_lr": -0.1}}, "backbone_lr must be at least 0"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_SETTINGS)
-def test_wrong_settings_are_refused_at_once_with_the_nearest_names(name: str) -> None:
-    settings, message = BAD_SETTINGS[name]
-    with pytest.raises(UserError, match=message) as caught:
-        IncrementalClassifier(**{"method": "efc++", **settings})
-    assert_one_sentence(caught.value)
-
-
-def test_an_unknown_backbone_and_one_without_feature_dim_are_refused() -> None:
-    with pytest.raises(UserError, match="no backbone called 'resnet19'; did you mean resnet18"):
-        IncrementalClassifier(backbone="resnet19", epochs=1).partial_fit(IMAGES, LABELS)
-    with pytest.raises(UserError, match="needs the attribute feature_dim"):
-        IncrementalClassifier(backbone=nn.Linear(3, 4))
-
-
-@pytest.mark.parametrize("device", ["nonsense", "cuda:99", ""])
-def test_a_device_that_is_not_there_is_refused(device: str) -> None:
-    with pytest.raises(UserError, match=f"device '{device}' cannot be used"):
-        quick(device=device).partial_fit(IMAGES, LABELS)
-
-
-def test_folders_that_cannot_be_learnt_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a folder of class folders"):
-        quick().partial_fit(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="has no class folders"):
-        quick().partial_fit(tmp_path)
-    root = class_folders(tmp_path / "pets")
-    with pytest.raises(UserError, match="brings its own labels"):
-        quick().partial_fit(root, LABELS)
-    (root / "empty").mkdir()
-    with pytest.raises(UserError, match=r"class folder .*empty holds no images"):
-        quick().partial_fit(root)
-
-
-@pytest.mark.parametrize("content", [b"", b"this is no image", None], ids=["empty", "text", "cut off"])
-def test_an_image_file_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
-    paths = written(tmp_path)
-    paths[3].write_bytes(paths[3].read_bytes()[:70] if content is None else content)
-    for use in (lambda: quick().partial_fit(paths, LABELS), lambda: fitted().predict(paths)):
-        with pytest.raises(UserError, match=r"003.png.* cannot be read as an image.*replace or remove"):
-            use()
-
-
-def test_an_array_of_paths_is_a_list_of_paths(tmp_path: Path) -> None:
-    paths = written(tmp_path)
-    for array in (np.array([str(path) for path in paths]), np.array(paths, dtype=object)):
-        assert np.array_equal(fitted().predict(array), fitted().predict(IMAGES))
-
-
-# Losses that stop being numbers
-
-
-class TurnsToNaN(TinyNet):
-    """Makes something that is not a number of an image of a single colour."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat = (x == x[:, :, :1, :1]).flatten(1).all(1)
-        return torch.where(flat[:, None], torch.nan, super().forward(x))
-
-
-def test_a_loss_that_is_not_a_number_stops_the_task_and_leaves_the_classifier_as_it_was() -> None:
-    classifier = quick(backbone=TurnsToNaN()).partial_fit(IMAGES, LABELS)
-    before = classifier.decision_function(IMAGES)
-    with pytest.raises(TrainingError, match=r"task 2, epoch 1 \(ce = nan\).*learning rate") as caught:
-        classifier.partial_fit(np.zeros((4, 8, 8, 3), np.uint8), ["cow"] * 4)
-    assert_one_paragraph(caught.value)
-    assert classifier.classes_.tolist() == CLASSES
-    assert np.array_equal(classifier.decision_function(IMAGES), before)
-    classifier.partial_fit(*make_blobs(["elk"], 3))
-    assert classifier.classes_.tolist() == ["cat", "dog", "elk"]
-
-
-def assert_one_paragraph(error: BaseException) -> None:
-    assert "\n" not in str(error) and str(error).endswith(".")
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("epochs", [1, 4], ids=["in the last step", "on the way"])
-def test_a_learning_rate_that_is_far_too_large_is_a_training_error(method: str, epochs: int) -> None:
-    classifier = make_learner(method, first={"lr": 1e30, "rotation": False, "epochs": epochs})
-    with pytest.raises(TrainingError, match=r"task 1.*learning rate"):
-        classifier.partial_fit(IMAGES, LABELS)
-    assert classifier.tasks_ == []
-
-
 # Checkpoints
-
-
-OTHER_TASKS: dict[str, Callable[[Path], Any]] = {
-    "other images": lambda path: quick().partial_fit(255 - IMAGES, LABELS, checkpoint=path),
-    "other classes": lambda path: quick().partial_fit(IMAGES, np.char.add(LABELS, "s"), checkpoint=path),
-    "other settings": lambda path: quick(seed=1).partial_fit(IMAGES, LABELS, checkpoint=path),
-    "another network": lambda path: make_learner().partial_fit(IMAGES, LABELS, checkpoint=path),
-}
-
-
-@pytest.mark.parametrize("other", OTHER_TASKS)
-def test_a_checkpoint_of_another_task_is_refused(other: str, tmp_path: Path) -> None:
-    checkpoint = tmp_path / "checkpoint.efcil"
-    quick().partial_fit(IMAGES, LABELS, checkpoint=checkpoint)
-    with pytest.raises(UserError, match=r"checkpoint\.efcil belongs to another"):
-        OTHER_TASKS[other](checkpoint)
 
 
 def test_the_checkpoint_of_an_earlier_task_does_no_harm(tmp_path: Path) -> None:
     first, second = make_blobs(["cat", "dog"]), make_blobs(["cow", "elk"])
     scores = []
     for checkpoint in (tmp_path / "checkpoint.efcil", None):
-        classifier = quick().partial_fit(*first, checkpoint=checkpoint).partial_fit(*second, checkpoint=checkpoint)
+        classifier = (
+            quick_learner().partial_fit(*first, checkpoint=checkpoint).partial_fit(*second, checkpoint=checkpoint)
+        )
         scores.append(classifier.decision_function(IMAGES))
     assert np.array_equal(*scores)
