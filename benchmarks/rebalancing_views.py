@@ -20,16 +20,16 @@ from typing import Any, ClassVar
 import torch
 
 from efcil import IncrementalClassifier, data
-from efcil.backbones import ResNet18
+from efcil.backbones.resnet18 import ResNet18
+from efcil.bench.evaluate import accuracy_per_task
+from efcil.bench.scenarios import resolve
 from efcil.data.stream import Stream
-from efcil.evaluate import accuracy_per_task
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
 from efcil.methods import METHODS
-from efcil.methods.base import Context
 from efcil.methods.efc_plus_plus import EFCPlusPlus
-from efcil.model import IncrementalModel
-from efcil.prototypes import GaussianPrototypes, gaussian_prototypes
-from efcil.rebalancing import Rebalancing, rebalance
-from efcil.scenarios import resolve
+from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.paper.rebalancing import Rebalancing, rebalance
 
 VIEWS = (1, 2, 4, 50)
 

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from efcil import IncrementalClassifier
-from efcil.efm import RANK_TOLERANCE, spectrum
-from efcil.methods.consolidation import Consolidating
+from efcil.engine.numerics import above_rounding
+from efcil.paper.efm import spectrum
+from efcil.parts.consolidation import Consolidating
 
 if __name__ == "__main__":
     print("| run | features | non-zero ν | mean ν | median ν | greatest ν | share with λν > η |\n|---|" + "---:|" * 6)
@@ -20,7 +21,7 @@ if __name__ == "__main__":
         method = IncrementalClassifier.load(folder / "state.efcil")._method
         assert isinstance(method, Consolidating), f"{folder} has no Empirical Feature Matrix"
         values, _ = spectrum(method.memory.efm)
-        values = values[values > RANK_TOLERANCE * values[0]]
+        values = values[above_rounding(values, method.memory.efm.dtype)]
         stiff = (method.options.lambda_efm * values > method.options.eta).double().mean()
         numbers = [f"{value:.3f}" for value in (values.mean(), values.median(), values[0])]
         print(

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 from torch.nn import functional as F
 
-from efcil.backbones import ResNet18
+from efcil.backbones.resnet18 import ResNet18
 from efcil.data.augment import AUGMENTATIONS
-from efcil.drift import compensate
-from efcil.efm import efm_loss, empirical_feature_matrix
-from efcil.model import IncrementalModel
-from efcil.prototypes import GaussianPrototypes
+from efcil.engine.model import IncrementalModel
+from efcil.paper.drift import compensate
+from efcil.paper.efm import efm_loss, empirical_feature_matrix
+from efcil.paper.prototypes import GaussianPrototypes
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, warm: bool = False) -> float:
@@ -208,7 +208,7 @@ def run() -> None:
         print("| a CIFAR-100 run | | | | skipped: EFCIL_DATA does not name a folder with cifar-100-binary |")
         return
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", "efcil.cli", "run", "cifar100-cold10", "--out", out]
+        command = [sys.executable, "-m", "efcil", "run", "cifar100-cold10", "--out", out]
         command += ["--data-root", os.environ["EFCIL_DATA"], "--set", "first.epochs=1", "--set", "incremental.epochs=1"]
         command += ["--set", "data.images_per_class=26", "--set", "options.rebalancing.views=1"]
         start, begun, peak = time.perf_counter(), False, 0

@@ -9,10 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
+from efcil.bench.campaign import cells, seed_list
 from efcil.bench.display import HEADINGS, formatted, paper_cell
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, Row, read_results, rows_of, summary
-from efcil.bench.runner import cells, seed_list
 from efcil.cli import parser
 
 ROOT = Path(__file__).parent.parent

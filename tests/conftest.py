@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from efcil import IncrementalClassifier
-from efcil.model import IncrementalModel
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[Any]
@@ -124,3 +126,9 @@ def cli_command(*arguments: Any) -> list[str]:
 
 def cli_environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1"}
+
+
+class PartialContext(SimpleNamespace):
+    """Of a Context only what a test gives, and the old network's features as the real one has them."""
+
+    old_features = Context.old_features

@@ -17,9 +17,9 @@ import pytest
 import efcil
 from conftest import cli_command, cli_environment, run_cli
 from efcil import __version__
+from efcil.bench.scenarios import preset_names
 from efcil.cli import main, parser
 from efcil.methods import METHODS
-from efcil.scenarios import preset_names
 
 
 def commands(of: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -125,7 +125,7 @@ def test_presets_lists_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_presets_come_with_the_command_that_runs_them() -> None:
-    for path in (Path(efcil.__file__).parent / "presets").iterdir():
+    for path in (Path(efcil.__file__).parent / "bench/presets").iterdir():
         comment = [line for line in path.read_text().splitlines() if line.startswith("#")]
         assert any(f"efcil run {path.stem}" in line for line in comment), path.name
 

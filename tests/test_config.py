@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from efcil.bench.scenarios import flat, parse_change, preset_names, read_preset, resolve
 from efcil.classifier import IncrementalClassifier
 from efcil.config import ClassifierConfig, FirstTask, RunConfig, Training, from_dict, merge, to_dict
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
 from efcil.methods.finetune import FineTune
-from efcil.scenarios import flat, parse_change, preset_names, read_preset, resolve
 
 CHANGED = {
     "data": {"name": "digits", "images_per_class": 3},

@@ -24,16 +24,16 @@ from torch import Tensor, nn
 import efcil.classifier
 from conftest import Images, Labels, TinyNet, make_blobs, make_learner
 from efcil import IncrementalClassifier
+from efcil.bench.footprint import sizes_and_type
 from efcil.data.images import ImageSet, Pixels
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
+from efcil.engine.progress import Silent, Step
+from efcil.engine.trainer import learn_task
 from efcil.errors import UserError
-from efcil.footprint import sizes_and_type
-from efcil.inversion import Generator
 from efcil.methods import METHODS, build_method
-from efcil.methods.base import Context
-from efcil.model import IncrementalModel
-from efcil.progress import Silent, Step
-from efcil.regularizers import weights
-from efcil.trainer import learn_task
+from efcil.paper.regularizers import weights
+from efcil.parts.inversion import Generator
 
 GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 QUICK: dict[str, dict[str, Any]] = {  # to save time only

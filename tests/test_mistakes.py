@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from conftest import TinyNet, make_blobs, make_learner, quick_learner, write_class_folders, write_images
 from efcil import IncrementalClassifier
+from efcil.engine.trainer import TrainingError
 from efcil.errors import UserError
 from efcil.methods import METHODS
-from efcil.trainer import TrainingError
 
 CLASSES = ["cat", "dog"]
 IMAGES, LABELS = make_blobs(CLASSES, 4)

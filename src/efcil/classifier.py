@@ -24,20 +24,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from efcil import state
 from efcil.backbones import build_backbone
 from efcil.config import ClassifierConfig, from_dict, merge, to_dict
 from efcil.data.augment import AUGMENTATIONS, chosen, stored_size
-from efcil.data.folder import class_folders
 from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
+from efcil.data.sets.folder import class_folders
+from efcil.engine import state
+from efcil.engine.context import Context
+from efcil.engine.method import Method
+from efcil.engine.model import IncrementalModel
+from efcil.engine.preprocessing import Preprocessing
+from efcil.engine.progress import Silent, Watcher
+from efcil.engine.trainer import learn_task
 from efcil.errors import UserError
 from efcil.methods import build_method, method_class
-from efcil.methods.base import Context, Method
-from efcil.model import IncrementalModel
-from efcil.preprocessing import Preprocessing
-from efcil.progress import Silent, Watcher
 from efcil.rng import generator
-from efcil.trainer import learn_task
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
 EVALUATION_BATCH = 256

@@ -7,6 +7,7 @@ what the unbroken run would have drawn, and no random state has to be saved.
 from __future__ import annotations
 
 import hashlib
+import math
 
 import torch
 
@@ -16,3 +17,9 @@ def generator(seed: int, *place: int | str) -> torch.Generator:
     name = "/".join(str(part) for part in (seed, *place))
     digest = hashlib.sha256(name.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+def uniform(rows: int, columns: int, rng: torch.Generator | None) -> torch.Tensor:
+    """Weights as a fresh linear layer without bias has them, (rows, columns)."""
+    bound = 1 / math.sqrt(columns)
+    return torch.empty(rows, columns).uniform_(-bound, bound, generator=rng)

@@ -7,9 +7,9 @@ from pathlib import Path
 import image_trees as trees
 import pytest
 
-from efcil.data import check as checking
-from efcil.data import cifar100, dn4il, imagenet, imagenet_subset, tiny_imagenet
-from efcil.data.check import Expected, check
+from efcil.data.fetch import check as checking
+from efcil.data.fetch.check import Expected, check
+from efcil.data.sets import cifar100, dn4il, imagenet, imagenet_subset, tiny_imagenet
 from efcil.errors import UserError
 
 

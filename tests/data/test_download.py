@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from efcil.data import download
-from efcil.data.archives import ARCHIVES
-from efcil.data.download import get
+from efcil.data.fetch import download
+from efcil.data.fetch.archives import ARCHIVES
+from efcil.data.fetch.download import get
 from efcil.errors import UserError
 
 

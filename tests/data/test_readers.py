@@ -18,7 +18,7 @@ from PIL import Image
 
 from efcil import data
 from efcil.config import DataConfig, StreamConfig
-from efcil.data import cifar100, cifar100_python, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
+from efcil.data.sets import cifar100, cifar100_python, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
 from efcil.data.stream import Stream
 from efcil.errors import UserError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from efcil.data.unpack import unpack
+from efcil.data.fetch.unpack import unpack
 from efcil.errors import UserError
 
 LIMIT = 50_000

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from efcil.bench.paper import published
-from efcil.bench.runner import Job
+from efcil.bench.campaign import Job
+from efcil.bench.published import published
 
 HEADINGS = ("A_step", "A_inc", "F", "PL", "minutes", "kept MB")
 STYLE = {"running": "yellow", "failed": "bold red", "done": "green"}  # in the order of the live table

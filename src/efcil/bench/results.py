@@ -12,10 +12,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from efcil import __version__
+from efcil.bench.metrics import NAMES
+from efcil.bench.scenarios import deviations, resolve
+from efcil.engine.state import write_text
 from efcil.errors import UserError
-from efcil.metrics import NAMES
-from efcil.scenarios import deviations, resolve
-from efcil.state import write_text
 
 KEY = ("preset", "method", "changes", "seed")
 COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")

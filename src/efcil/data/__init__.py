@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from efcil.config import DataConfig
-from efcil.data import cifar100, digits, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
-from efcil.data.archives import ARCHIVES
 from efcil.data.dataset import DataSet
+from efcil.data.fetch.archives import ARCHIVES
+from efcil.data.sets import cifar100, digits, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
 from efcil.errors import UserError, unknown
 
 LOADERS: dict[str, Callable[[Path | None, int | None], DataSet]] = {

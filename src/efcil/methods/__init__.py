@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from efcil.config import from_dict
+from efcil.engine.method import Method
 from efcil.errors import unknown
 from efcil.methods.abd import ABD
 from efcil.methods.acil import ACIL
 from efcil.methods.adagauss import AdaGauss
 from efcil.methods.adc import ADC
 from efcil.methods.apr import APR
-from efcil.methods.base import Method
 from efcil.methods.dpcr import DPCR
 from efcil.methods.ds_al import DSAL
 from efcil.methods.efc import EFC

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.inversion import Inversion, InversionOptions, replay
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, State, Terms, parameter_groups
+from efcil.parts.inversion import Inversion, InversionOptions, replay
 
 
 class ABD(Method):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,15 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from efcil.compensators import mlp
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
-from efcil.methods.fecam import correlation, inverse_root, shrunk
-from efcil.model import IncrementalModel
-from efcil.prototypes import gaussian_prototypes
-from efcil.rotation import rotated
-
-JITTER = 1e-6  # keeps the covariance of a batch positive definite
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, State, Terms, parameter_groups
+from efcil.engine.model import IncrementalModel
+from efcil.engine.numerics import JITTER
+from efcil.engine.rotation import rotated
+from efcil.paper.prototypes import appended, gaussian_prototypes
+from efcil.parts.compensators import mlp
+from efcil.parts.mahalanobis import correlation, inverse_root, mahalanobis_scores, shrunk
+from efcil.rng import uniform
 
 
 class AdaGauss(Method):
@@ -82,10 +82,8 @@ class AdaGauss(Method):
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes + α L_AC + λ MSE(φ(z_t), z_{t−1})."""
-        assert ctx.old is not None
         z = self.projected(ctx.model.features(batch.x))
-        with torch.no_grad():
-            old = ctx.old.features(batch.x) @ self.bottleneck.T
+        old = ctx.old_features(batch.x) @ self.bottleneck.T
         distillation = self.options.lambda_distillation * F.mse_loss(self.distiller(z), old)
         return {**self.shared_terms(z, batch.y - ctx.known), "distillation": distillation}
 
@@ -105,18 +103,14 @@ class AdaGauss(Method):
             self.means, self.covariance_factors = mlp(*pairs, self.means, self.covariance_factors, ctx)
         (features,) = ctx.extract(ctx.model, augmented=False)
         added = gaussian_prototypes(features @ bottleneck.T, ctx.columns)
-        self.means = added.means if ctx.first else torch.cat([self.means, added.means])
-        self.covariance_factors = added.factors if ctx.first else torch.cat([self.covariance_factors, added.factors])
+        self.means = appended(self.means, added.means)
+        self.covariance_factors = appended(self.covariance_factors, added.factors)
         self.bottleneck, self.trained, self.distiller = bottleneck, nn.ParameterDict(), nn.Sequential()
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         """Minus the squared Mahalanobis distance of unit vectors to every class, (N, m)."""
         points, means = F.normalize(features @ self.bottleneck.T), F.normalize(self.means)
-        distances = [
-            ((points - mean) @ self.whitening(factor)).square().sum(1)
-            for mean, factor in zip(means, self.covariance_factors, strict=True)
-        ]
-        return -torch.stack(distances, dim=1)
+        return mahalanobis_scores(points, means, map(self.whitening, self.covariance_factors))
 
     def whitening(self, factor: Tensor) -> Tensor:
         """A with A Aᵀ the inverse of the shrunk and normalised covariance, (S, S)."""
@@ -130,12 +124,6 @@ class AdaGauss(Method):
         own = {name.removeprefix("distiller."): value for name, value in state.items() if name.startswith("distiller.")}
         self.trained.load_state_dict({name: state[name] for name in ("bottleneck", "head")})
         self.distiller.load_state_dict(own)
-
-
-def uniform(rows: int, columns: int, rng: torch.Generator) -> Tensor:
-    """The default initialisation of a linear layer without bias, (rows, columns)."""
-    bound = 1 / math.sqrt(columns)
-    return torch.empty(rows, columns).uniform_(-bound, bound, generator=rng)
 
 
 def anti_collapse_loss(z: Tensor, beta: float) -> Tensor:

@@ -10,17 +10,17 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from efcil.adversarial import mean_drifts
 from efcil.config import at_least
-from efcil.methods.base import Context
-from efcil.methods.lwf import LwF
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
+from efcil.paper.prototypes import class_means
+from efcil.parts.attacks import mean_drifts
+from efcil.parts.distillation import DistillationOptions, Distilling
+from efcil.parts.nearest_mean import cosine_mean_scores
 
 
-class ADC(LwF):
+class ADC(Distilling):
     name = "adc"
     year = 2024
     idea = "knowledge distillation, nearest class mean, drift measured on new images attacked towards the old means"
@@ -28,7 +28,7 @@ class ADC(LwF):
     shapes: ClassVar = {"means": "m n"}
 
     @dataclass(frozen=True)
-    class Options(LwF.Options):
+    class Options(DistillationOptions):
         """Settings of ADC."""
 
         attacked: int = 100
@@ -56,4 +56,4 @@ class ADC(LwF):
         self.means = means
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
-        return -torch.cdist(F.normalize(features), F.normalize(self.means)).square()
+        return cosine_mean_scores(features, self.means)

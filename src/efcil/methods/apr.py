@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.adversarial import Limits, attack, nearest_rows, pixel_limits, taken_for
-from efcil.compensators import carried
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, State, Terms, newest_cross_entropy
-from efcil.methods.fecam import correlation, inverse_root, shrunk
-from efcil.methods.lwf import LwF
-from efcil.methods.pass_ import gaussian_radius
-from efcil.model import IncrementalModel
-from efcil.prototypes import gaussian_prototypes
-from efcil.regularizers import old_head_distillation
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import State
+from efcil.engine.model import IncrementalModel
+from efcil.paper.prototypes import gaussian_prototypes
+from efcil.parts.attacks import Limits, attack, nearest_rows, pixel_limits, taken_for
+from efcil.parts.compensators import carried
+from efcil.parts.distillation import DistillationOptions, Distilling
+from efcil.parts.mahalanobis import correlation, inverse_root, mahalanobis_scores, shrunk
+from efcil.parts.rehearsal import gaussian_radius
 
 STEP_IMAGES = 1000  # the length of a step of the attack after a task is meant for so many images
 
 
-class APR(LwF):
+class APR(Distilling):
     name = "apr"
     year = 2026
     idea = "new images attacked towards old classes are distilled too, then carry means and covariances; Mahalanobis"
@@ -35,7 +35,7 @@ class APR(LwF):
     shapes: ClassVar[dict[str, str]] = {"means": "m n", "covariance_factors": "m n n"}
 
     @dataclass(frozen=True)
-    class Options(LwF.Options):
+    class Options(DistillationOptions):
         """Settings of APR."""
 
         candidates: int = 200
@@ -103,16 +103,6 @@ class APR(LwF):
         x = attack(ctx.old, x, targets, self.options.pseudo_iterations, self.options.pseudo_step, limits=None)
         return Batch(torch.cat([batch.x, x]), torch.cat([batch.y, columns]))
 
-    def loss(self, ctx: Context, batch: Batch) -> Terms:
-        """That of LwF, the cross-entropy of the new images only, the distillation of attacked images too."""
-        assert ctx.old is not None
-        features, new = ctx.model.features(batch.x), batch.y >= ctx.known
-        distillation = old_head_distillation(ctx.old, batch.x, features, self.options.temperature)
-        return {
-            "ce": newest_cross_entropy(ctx, features[new], batch.y[new]),
-            "kd": self.options.lambda_lwf * distillation,
-        }
-
     # After the epochs
 
     def after_task(self, ctx: Context) -> None:
@@ -179,11 +169,7 @@ class APR(LwF):
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         """Minus the squared Mahalanobis distance of unit vectors to every class, (N, m)."""
-        points, means = F.normalize(features), F.normalize(self.means)
-        distances = [
-            ((points - mean) @ root).square().sum(1) for mean, root in zip(means, self.whitenings, strict=True)
-        ]
-        return -torch.stack(distances, dim=1)
+        return mahalanobis_scores(F.normalize(features), F.normalize(self.means), self.whitenings)
 
     def load_state(self, state: State) -> None:
         super().load_state(state)

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.compensators import class_maps
 from efcil.config import at_least
-from efcil.methods.base import Context
-from efcil.methods.lwf import LwF
-from efcil.model import IncrementalModel
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
+from efcil.parts.compensators import class_maps
+from efcil.parts.distillation import DistillationOptions, Distilling
 
 
-class DPCR(LwF):
+class DPCR(Distilling):
     name = "dpcr"
     year = 2025
     idea = "knowledge distillation, ridge classifier rebuilt from uncentred covariances that two projections carry"
@@ -32,7 +32,7 @@ class DPCR(LwF):
     }
 
     @dataclass(frozen=True)
-    class Options(LwF.Options):
+    class Options(DistillationOptions):
         """Settings of DPCR."""
 
         epsilon: float = 1e-9

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.methods.analytic import RecursiveRidge, batches, random_expansion
-from efcil.methods.base import Context, Method, State
-from efcil.model import IncrementalModel
+from efcil.engine.context import Context
+from efcil.engine.method import Method, State
+from efcil.engine.model import IncrementalModel
+from efcil.parts.ridge import RecursiveRidge, batches, random_expansion
 
 
 class DSAL(Method):

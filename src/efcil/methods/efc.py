@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Terms, parameter_groups
-from efcil.methods.consolidation import Consolidating, Consolidation, ConsolidationOptions
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Terms, parameter_groups
+from efcil.parts.consolidation import Consolidating, Consolidation, ConsolidationOptions
 
 
 class EFC(Consolidating):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from efcil.config import at_least
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Terms, newest_cross_entropy
 from efcil.errors import UserError
-from efcil.methods.base import Batch, Context, Terms, newest_cross_entropy
-from efcil.methods.consolidation import Consolidating, Consolidation, ConsolidationOptions, Regularizer
-from efcil.rebalancing import Rebalancing, rebalance
+from efcil.paper.rebalancing import Rebalancing, rebalance
+from efcil.parts.consolidation import Consolidating, Consolidation, ConsolidationOptions, Regularizer
 
 
 class EFCPlusPlus(Consolidating):

@@ -8,8 +8,10 @@ from typing import ClassVar
 import torch
 
 from efcil.config import at_least, part_of_one
-from efcil.methods.base import Batch, Context, Method, Terms
-from efcil.regularizers import fisher_diagonal, flat_weights, fused, quadratic_penalty, training_batches
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms
+from efcil.paper.recipes import COMPARED
+from efcil.paper.regularizers import fisher_diagonal, flat_weights, fused, quadratic_penalty, training_batches
 
 
 class EWC(Method):
@@ -18,7 +20,7 @@ class EWC(Method):
     idea = "important weights stay where they are; importance is the diagonal of the Fisher information"
     stores = "one importance per weight"
     shapes: ClassVar = {"fisher": "P"}
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
+    recipe = COMPARED
 
     @dataclass(frozen=True)
     class Options:

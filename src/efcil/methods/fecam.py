@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Context, Method
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means, gaussian_prototypes
-
-RANK_TOLERANCE = 1e-10  # eigenvalues below this part of the greatest are rounding errors
+from efcil.engine.context import Context
+from efcil.engine.method import Method
+from efcil.engine.model import IncrementalModel
+from efcil.paper.prototypes import appended, class_means, gaussian_prototypes
+from efcil.parts.mahalanobis import correlation, inverse_root, mahalanobis_scores, shrunk
 
 
 class FeCAM(Method):
@@ -51,8 +51,8 @@ class FeCAM(Method):
         means = class_means(features, ctx.columns)
         factors = gaussian_prototypes(tukey(features.double(), self.options.tukey_lambda), ctx.columns).factors
         whitenings = torch.stack([self.whitening(factor @ factor.T).to(features.dtype) for factor in factors])
-        self.means = means if ctx.first else torch.cat([self.means, means])
-        self.whitenings = whitenings if ctx.first else torch.cat([self.whitenings, whitenings])
+        self.means = appended(self.means, means)
+        self.whitenings = appended(self.whitenings, whitenings)
 
     def whitening(self, covariance: Tensor) -> Tensor:
         """A with A Aᵀ = Σ̂⁻¹, for Σ̂ the shrunk and normalised covariance (n, n)."""
@@ -64,35 +64,9 @@ class FeCAM(Method):
         """Minus the squared Mahalanobis distance to every class, (N, m)."""
         points = F.normalize(tukey(features, self.options.tukey_lambda))  # x̂
         means = F.normalize(tukey(self.means, self.options.tukey_lambda))  # μ̂
-        distances = [
-            ((points - mean) @ root).square().sum(1)  # (x̂ − μ̂)ᵀ Σ̂⁻¹ (x̂ − μ̂)
-            for mean, root in zip(means, self.whitenings, strict=True)
-        ]
-        return -torch.stack(distances, dim=1)
+        return mahalanobis_scores(points, means, self.whitenings)  # (x̂ − μ̂)ᵀ Σ̂⁻¹ (x̂ − μ̂)
 
 
 def tukey(features: Tensor, power: float) -> Tensor:
     """φ^λ, less skewed than φ; features below zero count as zero."""
     return features if power == 1 else features.clamp_min(0) ** power
-
-
-def shrunk(covariance: Tensor, gamma1: float, gamma2: float) -> Tensor:
-    """Σ + γ1 V1 I + γ2 V2 (1 − I), V1 the mean variance and V2 the mean of the other entries that are not zero."""
-    identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
-    off_diagonal = covariance * (1 - identity)
-    v1 = covariance.diagonal().mean()
-    v2 = off_diagonal.sum() / off_diagonal.count_nonzero().clamp_min(1)
-    return covariance + gamma1 * v1 * identity + gamma2 * v2 * (1 - identity)
-
-
-def correlation(covariance: Tensor) -> Tensor:
-    """Σ_ij / (σ_i σ_j)."""
-    deviation = covariance.diagonal().sqrt()
-    return covariance / torch.outer(deviation, deviation)
-
-
-def inverse_root(matrix: Tensor) -> Tensor:
-    """A with A Aᵀ the pseudo-inverse of the positive part: γ2 can make a shrunk matrix indefinite (n, n)."""
-    values, vectors = torch.linalg.eigh(matrix)
-    keep = values > values[-1] * RANK_TOLERANCE
-    return torch.mul(vectors, torch.where(keep, values, torch.inf).rsqrt())

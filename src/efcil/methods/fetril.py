@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
+from efcil.engine.context import Context
+from efcil.engine.method import Method
+from efcil.engine.model import IncrementalModel
 from efcil.errors import UserError
-from efcil.methods.base import Context, Method
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means
+from efcil.paper.prototypes import appended, class_means
 
 Nearest = Literal["euclidean", "cosine"]
 
@@ -56,7 +57,7 @@ class FeTrIL(Method):
         if not ctx.first:
             pseudo, pseudo_columns = pseudo_features(features, columns, self.means, means, self.options.nearest)
             features, columns = torch.cat([pseudo, features]), torch.cat([pseudo_columns, columns])
-        self.means = means if ctx.first else torch.cat([self.means, means])
+        self.means = appended(self.means, means)
         self.weight, self.bias = fit_svm(features, columns, self.options.svm_c, self.options.svm_tolerance)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efcil.methods.base import Method
+from efcil.engine.method import Method
 
 
 class FineTune(Method):

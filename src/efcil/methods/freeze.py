@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from efcil.methods.base import Context, Method
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means
+from efcil.engine.context import Context
+from efcil.engine.method import Method
+from efcil.engine.model import IncrementalModel
+from efcil.paper.prototypes import appended, class_means
+from efcil.parts.nearest_mean import nearest_mean_scores
 
 
 class Freeze(Method):
@@ -27,7 +29,7 @@ class Freeze(Method):
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
         means = class_means(features, ctx.columns)
-        self.means = means if ctx.first else torch.cat([self.means, means])
+        self.means = appended(self.means, means)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
-        return -torch.cdist(features, self.means).square()
+        return nearest_mean_scores(features, self.means)

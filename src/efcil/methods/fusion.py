@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from efcil.compensators import apply_mlp, fresh_mlp
 from efcil.config import at_least, part_of_one
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
-from efcil.methods.pass_ import PASS, noise_radius
-from efcil.prototypes import class_means
-from efcil.regularizers import feature_distillation
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, State, Terms, parameter_groups
+from efcil.engine.numerics import TINY
+from efcil.paper.prototypes import class_means
+from efcil.paper.recipes import COMPARED
+from efcil.parts.compensators import apply_mlp, fresh_mlp
+from efcil.parts.rehearsal import noise_radius, whole_batch_distance
 
 
 class Fusion(Method):
@@ -27,7 +29,7 @@ class Fusion(Method):
     idea = "reconstruction: old means rehearsed, updated by a learned drift and by their relation to the new classes"
     stores = "class means, one radius"
     shapes: ClassVar[dict[str, str]] = {"means": "m n", "radius": ""}
-    recipe = PASS.recipe
+    recipe = COMPARED
 
     @dataclass(frozen=True)
     class Options:
@@ -71,15 +73,13 @@ class Fusion(Method):
         """CE + λ_FD ‖F − F_old‖ + λ_pr CE(μ̂_c + r ε, c), and ‖Γ(F_old) − F‖² which trains Γ alone."""
         assert ctx.old is not None
         features = ctx.model.features(batch.x)  # F (B, n)
-        with torch.no_grad():
-            old_features = ctx.old.features(batch.x)
+        old_features = ctx.old_features(batch.x)
         old_columns = torch.randint(ctx.known, (len(batch.x),), generator=ctx.rng).to(batch.y)
         noise = torch.randn(features.shape, generator=ctx.rng).to(features)  # ε
         prototypes = self.estimates[old_columns] + self.radius * noise  # (B, n)
-        whole_batch = feature_distillation(features.reshape(1, -1), old_features.reshape(1, -1))  # one norm for all
         return {
             "ce": F.cross_entropy(ctx.model.logits(features), batch.y),
-            "fd": self.options.lambda_fd * whole_batch,
+            "fd": self.options.lambda_fd * whole_batch_distance(features, old_features),
             "prototypes": self.options.lambda_pr * F.cross_entropy(ctx.model.logits(prototypes), old_columns),
             "drift_map": F.mse_loss(apply_mlp(list(self.drift_map), old_features), features.detach()),
         }
@@ -117,4 +117,4 @@ class Fusion(Method):
 def semantic_relation(means: Tensor, new_means: Tensor, tau: float) -> Tensor:
     """a_cj = softmax_j(−‖μ_c − m_j‖² / τ d), with d the mean of all these squared distances, (m, C)."""
     distances = torch.cdist(means, new_means).square()
-    return torch.softmax(-distances / (tau * distances.mean().clamp_min(1e-12)), dim=1)
+    return torch.softmax(-distances / (tau * distances.mean().clamp_min(TINY)), dim=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,9 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, State, Terms, parameter_groups
-from efcil.prototypes import GaussianPrototypes, gaussian_prototypes
-from efcil.regularizers import feature_distillation
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, State, Terms, parameter_groups
+from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.paper.recipes import COMPARED
+from efcil.parts.rehearsal import whole_batch_distance
+from efcil.rng import uniform
 
 
 class IL2A(Method):
@@ -23,7 +25,7 @@ class IL2A(Method):
     stores = "class means and covariances"
     shapes: ClassVar = {"means": "m n", "covariance_factors": "m n n", "counts": "m int64"}
     freezes_batchnorm = False
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}
+    recipe = COMPARED
 
     @dataclass(frozen=True)
     class Options:
@@ -53,11 +55,8 @@ class IL2A(Method):
 
     def before_task(self, ctx: Context) -> None:
         if not ctx.first:
-            n = ctx.model.feature_dim
             pairs = ctx.classes * (ctx.classes - 1) // 2 if self.options.mixes else 0
-            bound = 1 / math.sqrt(n)
-            rows = torch.empty(pairs, n).uniform_(-bound, bound, generator=ctx.rng)
-            self.pair_head = nn.Parameter(rows.to(ctx.device))
+            self.pair_head = nn.Parameter(uniform(pairs, ctx.model.feature_dim, ctx.rng).to(ctx.device))
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """The backbone and ALL heads: prototypes train the old ones too."""
@@ -82,17 +81,15 @@ class IL2A(Method):
         """CE(images and mixes) + λ_FD ‖F − F_old‖ + λ_pr CE(semantically augmented prototypes)."""
         assert ctx.old is not None and self.pair_head is not None
         features = ctx.model.features(batch.x)  # F
-        with torch.no_grad():
-            old_features = ctx.old.features(batch.x)
+        old_features = ctx.old_features(batch.x)
         images = int((batch.y < ctx.known + ctx.classes).sum())
         old_columns = torch.randint(ctx.known, (images,), generator=ctx.rng).to(batch.y)
         logits = features @ torch.cat([ctx.model.weight, self.pair_head]).T
         prototype_logits = semantic_logits(ctx.model.weight, self.prototypes, old_columns, self.options.ratio)
-        whole_batch = feature_distillation(features.reshape(1, -1), old_features.reshape(1, -1))  # one norm for all
         temperature = self.options.temperature
         return {
             "ce": F.cross_entropy(logits / temperature, batch.y),
-            "fd": self.options.lambda_fd * whole_batch,
+            "fd": self.options.lambda_fd * whole_batch_distance(features, old_features),
             "prototypes": self.options.lambda_pr * F.cross_entropy(prototype_logits / temperature, old_columns),
         }
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from efcil.config import ClassifierConfig, Training
-from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms, parameter_groups
 
 
 class Joint(Method):

@@ -7,17 +7,17 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from efcil.compensators import regression
 from efcil.config import at_least
-from efcil.methods.base import Context
-from efcil.methods.lwf import LwF
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means
+from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
+from efcil.paper.prototypes import class_means
+from efcil.parts.compensators import regression
+from efcil.parts.distillation import DistillationOptions, Distilling
+from efcil.parts.nearest_mean import cosine_mean_scores
 
 
-class LDC(LwF):
+class LDC(Distilling):
     name = "ldc"
     year = 2024
     idea = "knowledge distillation, nearest class mean, old means carried by a linear map fitted on the new images"
@@ -25,7 +25,7 @@ class LDC(LwF):
     shapes: ClassVar = {"means": "m n"}
 
     @dataclass(frozen=True)
-    class Options(LwF.Options):
+    class Options(DistillationOptions):
         """Settings of LDC."""
 
         epsilon: float = 1e-9
@@ -54,4 +54,4 @@ class LDC(LwF):
         return (self.means.double() @ linear_map).to(self.means.dtype)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
-        return -torch.cdist(F.normalize(features), F.normalize(self.means)).square()
+        return cosine_mean_scores(features, self.means)

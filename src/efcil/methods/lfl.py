@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, Terms, newest_cross_entropy
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms, newest_cross_entropy
+from efcil.paper.recipes import COMPARED
 
 
 class LfL(Method):
     name = "lfl"
     year = 2016
     idea = "features of new images stay near those of the old network, old heads are frozen (feature distillation)"
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as LwF
+    recipe = COMPARED
 
     @dataclass(frozen=True)
     class Options:
@@ -32,8 +32,7 @@ class LfL(Method):
         """Cross-entropy among the new classes + λ_e ½ ‖f(x; θ_t) − f(x; θ_{t−1})‖²."""
         assert ctx.old is not None
         features = ctx.model.features(batch.x)
-        with torch.no_grad():
-            old_features = ctx.old.features(batch.x)
+        old_features = ctx.old_features(batch.x)
         return {
             "ce": newest_cross_entropy(ctx, features, batch.y),
             "features": self.options.lambda_e * half_squared_distance(features, old_features),

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least, part_of_one
-from efcil.methods.base import Batch, Context, Method, Terms
-from efcil.model import IncrementalModel
-from efcil.regularizers import flat_weights, fused, importance, quadratic_penalty, training_batches
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms
+from efcil.engine.model import IncrementalModel
+from efcil.paper.recipes import COMPARED
+from efcil.paper.regularizers import flat_weights, fused, importance, quadratic_penalty, training_batches
 
 
 class MAS(Method):
@@ -21,7 +23,7 @@ class MAS(Method):
     idea = "important weights stay where they are; importance is how much the network's output depends on them"
     stores = "one importance per weight"
     shapes: ClassVar = {"omega": "P"}
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # as EWC
+    recipe = COMPARED
 
     @dataclass(frozen=True)
     class Options:

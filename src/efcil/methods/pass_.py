@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
-from efcil.prototypes import JITTER, class_means, gaussian_prototypes
-from efcil.regularizers import feature_distillation
-from efcil.rotation import rotated
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms, parameter_groups
+from efcil.engine.rotation import rotated
+from efcil.paper.prototypes import appended, class_means
+from efcil.paper.recipes import COMPARED
+from efcil.parts.rehearsal import RehearsalOptions, noise_radius, whole_batch_distance
 
 
 class PASS(Method):
@@ -24,21 +25,11 @@ class PASS(Method):
     shapes: ClassVar = {"means": "m n", "radius": ""}
     freezes_batchnorm = False
     shown_per_image = 4
-    recipe: ClassVar = {"incremental": {"lr": 1e-3, "backbone_lr": None, "milestones": [0.45, 0.9]}}  # appendix D.2
+    recipe = COMPARED
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(RehearsalOptions):
         """Settings of PASS."""
-
-        lambda_fd: float = 10.0
-        """Weight of the feature distillation, λ_FD."""
-        lambda_pr: float = 10.0
-        """Weight of the prototypes, λ_pr."""
-        temperature: float = 1.0
-        """T, which divides all outputs in the cross-entropies."""
-
-        def __post_init__(self) -> None:
-            at_least(self, lambda_fd=0.0, lambda_pr=0.0, temperature=1e-3)
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -58,15 +49,13 @@ class PASS(Method):
         assert ctx.old is not None
         x, y = rotated(batch.x, batch.y - ctx.known, ctx.classes)
         features = ctx.model.features(x)  # F (4B, n)
-        with torch.no_grad():
-            old_features = ctx.old.features(x)
+        old_features = ctx.old_features(x)
         old_columns = torch.randint(ctx.known, (len(batch.x),), generator=ctx.rng).to(y)
         noise = torch.randn(len(old_columns), features.shape[1], generator=ctx.rng).to(features)  # ε
         prototypes = self.means[old_columns] + self.radius * noise  # (B, n)
-        whole_batch = feature_distillation(features.reshape(1, -1), old_features.reshape(1, -1))  # one norm for all
         return {
             "ce": F.cross_entropy(self.outputs(ctx, features), y + ctx.known),
-            "fd": self.options.lambda_fd * whole_batch,
+            "fd": self.options.lambda_fd * whole_batch_distance(features, old_features),
             "prototypes": self.options.lambda_pr * F.cross_entropy(self.outputs(ctx, prototypes), old_columns),
         }
 
@@ -79,19 +68,6 @@ class PASS(Method):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=True)
-        means = class_means(features, ctx.columns)
         if ctx.first:
-            self.means, self.radius = means, noise_radius(features, ctx.columns)
-        else:
-            self.means = torch.cat([self.means, means])
-
-
-def noise_radius(features: Tensor, columns: Tensor) -> Tensor:
-    """r of the classes that these features belong to."""
-    return gaussian_radius(gaussian_prototypes(features.double(), columns).factors).to(features.dtype)
-
-
-def gaussian_radius(factors: Tensor) -> Tensor:
-    """r = √(mean_c trace(Σ_c) / n), with F Fᵀ = Σ + 1e-5 I."""
-    variance = factors.double().square().sum((1, 2)).mean() / factors.shape[1] - JITTER
-    return variance.clamp_min(0).sqrt().to(factors.dtype)
+            self.radius = noise_radius(features, ctx.columns)
+        self.means = appended(self.means, class_means(features, ctx.columns))

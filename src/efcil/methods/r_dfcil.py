@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.config import Training, at_least, part_of_one
-from efcil.inversion import Inversion, InversionOptions, Replay, replay
-from efcil.methods.base import Batch, Context, Method, State, Terms, newest_cross_entropy, parameter_groups
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, State, Terms, newest_cross_entropy, parameter_groups
+from efcil.parts.inversion import Inversion, InversionOptions, Replay, replay
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least, part_of_one
-from efcil.methods.base import Batch, Context, Terms, newest_cross_entropy
-from efcil.methods.path import PathMethod
-from efcil.regularizers import (
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Terms, newest_cross_entropy
+from efcil.paper.regularizers import (
     fisher_diagonal,
     flat_weights,
     fused,
     quadratic_penalty,
     training_batches,
 )
+from efcil.parts.path import PathMethod
 
 
 class RWalk(PathMethod):

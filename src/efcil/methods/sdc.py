@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.drift import Kernel, compensate
-from efcil.methods.base import Batch, Context, Method, Terms, newest_cross_entropy
-from efcil.model import IncrementalModel
-from efcil.prototypes import class_means
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms, newest_cross_entropy
+from efcil.engine.model import IncrementalModel
+from efcil.paper.drift import Kernel, compensate
+from efcil.paper.prototypes import class_means
+from efcil.parts.nearest_mean import nearest_mean_scores
 
 
 class SDC(Method):
@@ -45,8 +47,7 @@ class SDC(Method):
         """Cross-entropy of the new classes and ½ tradeoff Σ‖y' − y‖² (E-LwF)."""
         assert ctx.old is not None
         features = ctx.model.features(batch.x)
-        with torch.no_grad():
-            old_features = ctx.old.features(batch.x)
+        old_features = ctx.old_features(batch.x)
         drift = F.normalize(features) - F.normalize(old_features)  # y' − y, (B, n)
         return {
             "ce": newest_cross_entropy(ctx, features, batch.y),
@@ -68,4 +69,4 @@ class SDC(Method):
         return compensate(self.means, old, new, None, self.options.sigma, self.options.kernel)
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
-        return -torch.cdist(F.normalize(features), self.means).square()
+        return nearest_mean_scores(F.normalize(features), self.means)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.methods.base import Batch, Context, Terms
-from efcil.methods.path import PathMethod
-from efcil.regularizers import flat_weights, quadratic_penalty
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Terms
+from efcil.paper.regularizers import flat_weights, quadratic_penalty
+from efcil.parts.path import PathMethod
 
 
 class SI(PathMethod):

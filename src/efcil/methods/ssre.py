@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from efcil.methods.base import Batch, Context, Method, Terms, parameter_groups
-from efcil.methods.pass_ import PASS
-from efcil.prototypes import class_means
+from efcil.engine.context import Batch, Context
+from efcil.engine.method import Method, Terms, parameter_groups
+from efcil.paper.prototypes import appended, class_means
+from efcil.parts.rehearsal import RehearsalOptions
 
 
 class SSRE(Method):
@@ -26,7 +27,7 @@ class SSRE(Method):
     }
 
     @dataclass(frozen=True)
-    class Options(PASS.Options):
+    class Options(RehearsalOptions):
         """Settings of SSRE: the names and the weights of PASS."""
 
     def __init__(self, options: Options) -> None:
@@ -46,8 +47,7 @@ class SSRE(Method):
         """mean_x (1 − s) CE(x) + λ_FD Σ_x s ‖f(x) − f_old(x)‖ + λ_pr CE(μ_c, c)."""
         assert ctx.old is not None
         features = ctx.model.features(batch.x)
-        with torch.no_grad():
-            old_features = ctx.old.features(batch.x)
+        old_features = ctx.old_features(batch.x)
         similarity = prototype_similarity(features, self.means)  # s (B,)
         old_columns = torch.randint(ctx.known, (len(batch.x),), generator=ctx.rng).to(batch.y)
         logits = ctx.model.logits(features) / self.options.temperature
@@ -63,7 +63,7 @@ class SSRE(Method):
         merge_adapters(ctx.model.backbone)
         (features,) = ctx.extract(ctx.model, augmented=True)
         means = class_means(features, ctx.columns)
-        self.means = means if ctx.first else torch.cat([self.means, means])
+        self.means = appended(self.means, means)
 
 
 def prototype_similarity(features: Tensor, means: Tensor) -> Tensor:

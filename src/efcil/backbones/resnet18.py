@@ -1,0 +1,81 @@
+"""The feature extractor f(x; θ): ResNet-18 at any width, with the 32/64-pixel and the 224-pixel stem."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class ConvNorm(nn.Module):
+    """A convolution followed by BatchNorm.
+
+    Outside training, and in training once BatchNorm is frozen, the norm is a constant scale and shift per channel.
+    It is then folded into the convolution, inside the graph, so the weights get the same gradient for less work,
+    unless somebody listens to the norm (deep inversion does): a folded norm never sees its input.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        # A 1×1 convolution skips pixels itself: the same numbers, and oneDNN's strided 1×1 backward pass writes out
+        # of bounds for narrow channels-last inputs.
+        self.skip = stride if kernel == 1 else 1
+        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride // self.skip, kernel // 2, bias=False)
+        self.norm = nn.BatchNorm2d(channels_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.norm
+        x = x[:, :, :: self.skip, :: self.skip]
+        if norm.training:
+            y = self.conv(x)
+            if y.numel() > y.shape[1]:  # a single value per channel has no variance
+                return norm(y)  # type: ignore[no-any-return]
+        elif norm._forward_pre_hooks:
+            return norm(self.conv(x))  # type: ignore[no-any-return]
+        assert norm.running_mean is not None and norm.running_var is not None
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        shift = norm.bias - norm.running_mean * scale
+        weight = self.conv.weight * scale[:, None, None, None]
+        return F.conv2d(x, weight, shift, self.conv.stride, self.conv.padding)
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.first = ConvNorm(channels_in, channels_out, 3, stride)
+        self.second = ConvNorm(channels_out, channels_out, 3)
+        same = stride == 1 and channels_in == channels_out
+        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18; features are the global average after the last ReLU, so never negative, (B, 8·width)."""
+
+    def __init__(self, width: int = 64, stem: str = "small", stem_stride: int = 1) -> None:
+        super().__init__()
+        self.feature_dim = 8 * width
+        self.stem = ConvNorm(3, width, 7, 2) if stem == "large" else ConvNorm(3, width, 3, stem_stride)
+        self.pool = nn.MaxPool2d(3, 2, 1) if stem == "large" else nn.Identity()
+        blocks = []
+        channels = width
+        for stage in range(4):
+            for block in range(2):
+                stride = 2 if stage > 0 and block == 0 else 1
+                blocks.append(BasicBlock(channels, width << stage, stride))
+                channels = width << stage
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.stem(x)))
+        return self.blocks(x).mean((2, 3))  # type: ignore[no-any-return]
+
+    def initialise(self, rng: torch.Generator) -> None:
+        """He initialisation (fan-out) of the convolutions; BatchNorm starts as the identity."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=rng)

@@ -1,0 +1,32 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def add_command(commands: Any, name: str, function: Command) -> argparse.ArgumentParser:
+    """A command whose help is the docstring of its function."""
+    text = function.__doc__ or ""
+    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    added.set_defaults(command=function)
+    return added
+
+
+def add_json(command: argparse.ArgumentParser, what: str = "as JSON") -> None:
+    command.add_argument("--json", action="store_true", help=what)
+
+
+def add_data_root(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, for presets that need it")
+
+
+def add_out(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
+        "--out", type=Path, default=Path(default), metavar="DIR", help=f"folder of run folders ({default})"
+    )

@@ -1,0 +1,73 @@
+"""`efcil run`: one stream of tasks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from efcil.commands.arguments import add_command, add_data_root, add_json, add_out
+
+
+def add(commands: Any) -> None:
+    command = add_command(commands, "run", run)
+    command.add_argument("preset", metavar="PRESET", help="a name from `efcil presets`, or a YAML file of your own")
+    command.add_argument("--method", default="efc++", help="a name from `efcil methods` (default: %(default)s)")
+    command.add_argument("--seed", type=int, default=0, help="seed of class order, initial weights and all else (0)")
+    add_data_root(command)
+    add_out(command, "runs")
+    command.add_argument(
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
+    )
+    command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    command.add_argument(
+        "--first-tasks", type=Path, metavar="DIR", help="share the trained first task with runs that have the same one"
+    )
+    command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+    add_json(command, "print the metrics as JSON on standard output")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Learn and evaluate one stream of tasks; everything about it goes to one folder."""
+    from rich.console import Console
+
+    from efcil.bench.console import print_results
+
+    console = Console(stderr=args.json)
+    metrics, folder = run_one(
+        console, **{name: value for name, value in vars(args).items() if name not in ("command", "json")}
+    )
+    print_results(console, metrics, folder)
+    if args.json:
+        print(json.dumps({"folder": str(folder), **metrics}))
+
+
+def run_one(
+    console: Any,
+    preset: str,
+    method: str,
+    out: Path,
+    seed: int = 0,
+    changes: Sequence[str] = (),
+    data_root: Path | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+    first_tasks: Path | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """One run with its display; returns its metrics and its folder."""
+    from efcil.bench.console import RunDisplay
+    from efcil.bench.runs import run as run_stream
+    from efcil.bench.runs import run_name
+    from efcil.bench.scenarios import resolve
+
+    config = resolve(preset, method, seed, changes)
+    folder = out / run_name(preset, config, changes)
+    with RunDisplay(console, folder, method, tensorboard) as display:
+        return run_stream(config, preset, folder, display, data_root, resume, first_tasks), folder

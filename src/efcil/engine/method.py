@@ -1,0 +1,133 @@
+"""A method is a set of hooks; the default of every hook is plain fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from efcil.config import ClassifierConfig, Training
+from efcil.engine.context import Batch, Context
+from efcil.engine.model import IncrementalModel
+from efcil.engine.rotation import rotated
+
+Terms = dict[str, Tensor]
+State = dict[str, Tensor]
+
+
+class Method:
+    """Plain fine-tuning, and the hooks that other methods change."""
+
+    name: ClassVar[str]
+    year: ClassVar[int]
+    idea: ClassVar[str]
+    """One line for `efcil methods`."""
+    stores: ClassVar[str] = "nothing"
+    """What is kept between tasks besides the model."""
+    shapes: ClassVar[dict[str, str]] = {}
+    """The shape of each tensor of state(), in the words of footprint.py or the names of options."""
+    exemplar_free: ClassVar[bool] = True
+    shares_first_task: ClassVar[bool] = True
+    """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
+    freezes_batchnorm: ClassVar[bool] = True
+    """BatchNorm stays as the first task left it."""
+    freezes_backbone: ClassVar[bool] = False
+    """Only the first task trains the network; later ones are learnt in after_task."""
+    shown_per_image: int = 1
+    """Images that a step of a later task shows for each of its own: rotations, mixes or generated ones beside it."""
+    recipe: ClassVar[dict[str, Any]] = {}
+    """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Settings of the method's own."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether earlier images must be given (upper bounds and oracles only)."""
+        return not self.exemplar_free
+
+    def training(self, ctx: Context) -> Training:
+        """The optimiser settings of this task."""
+        return ctx.config.first if ctx.first else ctx.config.incremental
+
+    def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
+        """How many images pass through the epochs of each task, given how many each has; it tells the time left."""
+        first = images[0] * config.first.epochs * config.first.turns
+        later = 0 if self.freezes_backbone else config.incremental.epochs * self.shown_per_image
+        return [first, *(count * later for count in images[1:])]
+
+    def before_task(self, ctx: Context) -> None:
+        """Called once the head has grown, before the first epoch."""
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
+        if self.freezes_backbone and not ctx.first:
+            return []
+        return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
+
+    def augment(self, ctx: Context, batch: Batch) -> Batch:
+        """Change or extend a mini-batch."""
+        return batch
+
+    def first_loss(self, ctx: Context, batch: Batch) -> Terms:
+        """The loss of the first task, the same for every method: cross-entropy with self-rotation (appendix D.2)."""
+        if ctx.model.rotation_head is None:
+            return {"ce": F.cross_entropy(ctx.model(batch.x), batch.y)}
+        x, y = rotated(batch.x, batch.y, ctx.classes)
+        features = ctx.model.features(x)
+        logits = torch.cat([ctx.model.logits(features), ctx.model.rotation_head(features)], dim=1)  # (4B, 4C)
+        return {"ce": F.cross_entropy(logits, y)}
+
+    def loss(self, ctx: Context, batch: Batch) -> Terms:
+        """Named terms of the loss of a later task; the trainer adds them up."""
+        return {"ce": newest_cross_entropy(ctx, ctx.model.features(batch.x), batch.y)}
+
+    def after_step(self, ctx: Context) -> None:
+        """Called after every optimiser step."""
+
+    def after_epoch(self, ctx: Context) -> None:
+        """Called after every epoch."""
+
+    def after_task(self, ctx: Context) -> None:
+        """Called once the epochs are done: statistics, drift, classifiers."""
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        """One score per class seen (N, m); the greatest wins."""
+        return model.logits(features)
+
+    def state(self) -> State:
+        """What is kept between tasks besides the model, as named tensors: the attributes that shapes names."""
+        return {name: getattr(self, name) for name in self.shapes}
+
+    def load_state(self, state: State) -> None:
+        """The inverse of state()."""
+        for name, tensor in state.items():
+            setattr(self, name, tensor)
+
+    def progress(self) -> State:
+        """What changes while a task is being learnt, for a run that is resumed within it."""
+        return {}
+
+    def load_progress(self, state: State) -> None:
+        """The inverse of progress()."""
+
+
+def parameter_groups(ctx: Context, training: Training, heads: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """The backbone and these heads, each with its learning rate."""
+    backbone = [parameter for parameter in ctx.model.backbone.parameters() if parameter.requires_grad]
+    if ctx.model.rotation_head is not None:
+        heads = [*heads, *ctx.model.rotation_head.parameters()]
+    backbone_lr = training.lr if training.backbone_lr is None else training.backbone_lr
+    return [{"params": backbone, "lr": backbone_lr}, {"params": heads, "lr": training.lr}]
+
+
+def newest_cross_entropy(ctx: Context, features: Tensor, columns: Tensor) -> Tensor:
+    """Cross-entropy restricted to the classes of the latest task, L^ce(f(X); W_{t−1:t}) (Eq. 12)."""
+    return F.cross_entropy(features @ ctx.model.newest.T, columns - ctx.known)

@@ -1,0 +1,1 @@
+"""What other methods are made of: shared classifiers, compensators, attacks, inversion, distillation."""

@@ -1,0 +1,162 @@
+"""Gaussian prototypes: the moments that are stored, and draws that have them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from efcil.engine.numerics import JITTER
+from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+
+quick = settings(deadline=None, max_examples=30)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def features_of(counts: list[int], dim: int = 4, seed: int = 0, first: int = 0) -> tuple[Tensor, Tensor]:
+    """Correlated float64 features, ``counts[c]`` of class first + c, in shuffled order, and their columns."""
+    rng = torch.Generator().manual_seed(seed)
+    columns = torch.arange(first, first + len(counts)).repeat_interleave(torch.tensor(counts))
+    columns = columns[torch.randperm(len(columns), generator=rng)]
+    noise = torch.randn(len(columns), dim, generator=rng, dtype=torch.float64)
+    mixing = torch.randn(dim, dim, generator=rng, dtype=torch.float64)
+    return noise @ mixing + columns[:, None], columns
+
+
+def usable(prototypes: GaussianPrototypes) -> bool:
+    """Everything finite, and so are draws."""
+    drawn, _ = prototypes.sample(3, torch.Generator().manual_seed(0))
+    return all(bool(t.isfinite().all()) for t in (prototypes.means, prototypes.factors, drawn))
+
+
+@quick
+@given(seed=seeds, counts=st.lists(st.integers(2, 9), min_size=1, max_size=4), dim=st.integers(1, 5))
+def test_means_and_unbiased_covariances_of_each_class(seed: int, counts: list[int], dim: int) -> None:
+    features, columns = features_of(counts, dim, seed, first=7)
+    prototypes = gaussian_prototypes(features, columns)
+    assert prototypes.counts.tolist() == counts
+    for index in range(len(counts)):
+        own = features[columns == 7 + index]
+        torch.testing.assert_close(prototypes.means[index], own.mean(0))
+        expected = torch.cov(own.T).reshape(dim, dim)
+        torch.testing.assert_close(prototypes.covariance(index), expected, rtol=0, atol=1e-10)
+
+
+def test_factor_is_triangular_and_squares_to_the_jittered_covariance() -> None:
+    features, columns = features_of([30, 20])
+    prototypes = gaussian_prototypes(features, columns)
+    for index in range(2):
+        root = prototypes.factors[index]
+        assert torch.equal(root, root.tril())
+        expected = torch.cov(features[columns == index].T) + JITTER * torch.eye(4, dtype=torch.float64)
+        torch.testing.assert_close(root @ root.T, expected, rtol=0, atol=1e-10)
+
+
+def test_draws_have_the_mean_and_covariance_of_their_class() -> None:
+    """Statistical error of the mean is √(Σ_ii/N), of a covariance at most √(2 Σ_ii Σ_jj/N)."""
+    draws = 20_000
+    prototypes = gaussian_prototypes(*features_of([40, 25, 60]))
+    drawn, columns = prototypes.sample(draws, torch.Generator().manual_seed(3))
+    for index in range(3):
+        own = drawn[columns == index]
+        assert len(own) == draws
+        assert_moments(own, prototypes, index)
+
+
+def test_draws_for_chosen_columns_come_from_their_own_class() -> None:
+    prototypes = gaussian_prototypes(*features_of([40, 25, 60]))
+    columns = torch.tensor([2, 0, 1, 0]).repeat(10_000)
+    drawn = prototypes.sample_classes(columns, torch.Generator().manual_seed(3))
+    assert drawn.shape == (40_000, 4)
+    for index in range(3):
+        assert_moments(drawn[columns == index], prototypes, index)
+
+
+def assert_moments(drawn: Tensor, prototypes: GaussianPrototypes, index: int) -> None:
+    """Five standard errors, so a right answer fails once in a million."""
+    covariance = prototypes.covariance(index)
+    spread = covariance.diagonal().sqrt()
+    root = len(drawn) ** 0.5
+    assert ((drawn.mean(0) - prototypes.means[index]).abs() <= 5 * spread / root).all()
+    error = (torch.cov(drawn.T) - covariance).abs()
+    assert (error <= 5 * 2**0.5 * torch.outer(spread, spread) / root).all()
+
+
+def test_draws_are_decided_by_the_generator() -> None:
+    prototypes = gaussian_prototypes(*features_of([5, 6]))
+    first, columns = prototypes.sample(4, torch.Generator().manual_seed(1))
+    again, _ = prototypes.sample(4, torch.Generator().manual_seed(1))
+    other, _ = prototypes.sample(4, torch.Generator().manual_seed(2))
+    assert columns.tolist() == [0] * 4 + [1] * 4
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_no_columns_give_no_draws() -> None:
+    prototypes = gaussian_prototypes(*features_of([5, 6]))
+    drawn = prototypes.sample_classes(torch.zeros(0, dtype=torch.int64), torch.Generator())
+    assert drawn.shape == (0, 4)
+
+
+def test_class_of_one_image_takes_the_average_covariance_of_its_task() -> None:
+    features, columns = features_of([1, 12, 9])
+    prototypes = gaussian_prototypes(features, columns)
+    torch.testing.assert_close(prototypes.means[0], features[columns == 0][0])
+    expected = (torch.cov(features[columns == 1].T) + torch.cov(features[columns == 2].T)) / 2
+    torch.testing.assert_close(prototypes.covariance(0), expected, rtol=0, atol=1e-10)
+
+
+def test_a_task_of_single_images_draws_them_again() -> None:
+    features, columns = features_of([1, 1, 1])
+    prototypes = gaussian_prototypes(features, columns)
+    drawn, drawn_columns = prototypes.sample(50, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn, features[columns.argsort()][drawn_columns], rtol=0, atol=6 * JITTER**0.5)
+
+
+@quick
+@given(
+    seed=seeds,
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    scale=st.sampled_from([0.0, 1e-6, 1.0, 1e3]),
+    single=st.booleans(),
+)
+def test_fewer_images_than_features_stay_usable(seed: int, counts: list[int], scale: float, single: bool) -> None:
+    """A covariance of deficient rank, of any size, in either precision, never fails and never gives NaN."""
+    features, columns = features_of(counts, 16, seed)
+    features = scale * features
+    assert usable(gaussian_prototypes(features.float() if single else features, columns))
+
+
+def test_duplicate_images_stay_usable() -> None:
+    features, columns = features_of([3, 3])
+    repeated = torch.cat([features[:1]] * 8 + [features])
+    assert usable(gaussian_prototypes(repeated, torch.cat([torch.zeros(8, dtype=torch.int64), columns])))
+
+
+def test_prototypes_keep_the_precision_of_the_features() -> None:
+    features, columns = features_of([6, 7])
+    prototypes = gaussian_prototypes(features.float(), columns)
+    assert prototypes.means.dtype == prototypes.factors.dtype == torch.float32
+    torch.testing.assert_close(
+        prototypes.covariance(1).double(), torch.cov(features[columns == 1].T), atol=1e-4, rtol=0
+    )
+
+
+def test_extending_puts_new_classes_after_old_ones() -> None:
+    old = gaussian_prototypes(*features_of([5, 6], seed=1))
+    new = gaussian_prototypes(*features_of([4], seed=2, first=2))
+    both = old.extended(new)
+    assert len(both) == 3
+    assert both.counts.tolist() == [5, 6, 4]
+    assert torch.equal(both.means, torch.cat([old.means, new.means]))
+    assert torch.equal(both.factors[2], new.factors[0])
+
+
+@pytest.mark.parametrize("per_class", [0, 1, 5])
+def test_sample_gives_as_many_of_every_class(per_class: int) -> None:
+    prototypes = gaussian_prototypes(*features_of([5, 6, 1]))
+    drawn, columns = prototypes.sample(per_class, torch.Generator())
+    assert drawn.shape == (3 * per_class, 4)
+    assert torch.bincount(columns, minlength=3).tolist() == [per_class] * 3
