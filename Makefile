@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test test-slow lint bench format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -13,7 +13,10 @@ demo: .venv/installed
 	$(BIN)/efcil demo
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --durations=8
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --durations=8 -m "not slow"
+
+test-slow: .venv/installed
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --durations=8 -m slow
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -128,6 +128,19 @@ def cli_environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", "NO_COLOR": "1"}
 
 
+def missing(what: str) -> None:
+    """Skip a test for want of something outside the project, or fail where everything must be at hand."""
+    (pytest.fail if os.environ.get("EFCIL_REQUIRE_ALL") else pytest.skip)(what)
+
+
+def real_data(name: str) -> Path:
+    """The folder of real images with this name under EFCIL_DATA."""
+    folder = Path(os.environ.get("EFCIL_DATA", "")) / name
+    if "EFCIL_DATA" not in os.environ or not folder.is_dir():
+        missing(f"set EFCIL_DATA to a folder that holds {name} to test with the real images")
+    return folder
+
+
 class PartialContext(SimpleNamespace):
     """Of a Context only what a test gives, and the old network's features as the real one has them."""
 
