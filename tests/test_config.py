@@ -12,7 +12,17 @@ import yaml
 
 from efcil.bench.scenarios import flat, parse_change, preset_names, read_preset, resolve
 from efcil.classifier import IncrementalClassifier
-from efcil.config import ClassifierConfig, FirstTask, RunConfig, Training, from_dict, merge, to_dict
+from efcil.config import (
+    ClassifierConfig,
+    FirstTask,
+    RunConfig,
+    Training,
+    deciding,
+    from_dict,
+    merge,
+    moves_no_number,
+    to_dict,
+)
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
 from efcil.methods.finetune import FineTune
@@ -145,6 +155,22 @@ def test_merge_goes_section_by_section_and_leaves_its_arguments_alone() -> None:
     base, over = {"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 5}, "c": {"z": 1}}
     assert merge(base, over) == {"a": {"x": 1, "y": 5}, "b": 3, "c": {"z": 1}}
     assert base == {"a": {"x": 1, "y": 2}, "b": 3} and over == {"a": {"y": 5}, "c": {"z": 1}}
+
+
+def test_settings_that_move_no_number_are_left_out_at_every_depth() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Inner:
+        workers: int = moves_no_number(4)
+        views: int = 5
+
+    @dataclasses.dataclass(frozen=True)
+    class Outer:
+        inner: Inner = Inner(workers=7)
+        steps: tuple[float, ...] = (0.5,)
+
+    assert deciding(Outer()) == {"inner": {"views": 5}, "steps": [0.5]}
+    names = flat(deciding(RunConfig()))
+    assert "classifier.device" not in names and {"classifier.seed", "classifier.incremental.batch_size"} <= names.keys()
 
 
 def test_flat_names_every_leaf() -> None:

@@ -1,7 +1,8 @@
 """All settings: frozen dataclasses whose defaults are the paper's, read from plain dictionaries.
 
-A setting is resolved in this order, later wins: the default here, the preset, the method's own recipe, the
-preset's section for that method, and ``--set field=value``.
+A setting is resolved in this order, later wins: the default here, a preset of the package, the method's own recipe,
+that preset's section for the method, then the user's own words: a YAML file, its section for the method, and
+``--set field=value`` or keywords in Python.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import Any, Literal, TypeVar
 from efcil.errors import UserError, unknown
 
 T = TypeVar("T")
+
+
+def moves_no_number(default: Any) -> Any:
+    """A field that decides how fast or where something is computed, and never what comes out; digests leave it out."""
+    return field(default=default, metadata={"moves_no_number": True})
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class ClassifierConfig:
     """Everything that decides what an IncrementalClassifier learns, apart from the images."""
 
     method: str = "efc++"
-    """Name of the method, as listed by `efcil methods`."""
+    """Name of the method, as listed by `efcil methods`, or module:Class for one from elsewhere."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The method's own settings, such as lambda_efm."""
     backbone: str = "resnet18"
@@ -97,8 +103,8 @@ class ClassifierConfig:
     """Training of every later task."""
     seed: int = 0
     """Seed of every random draw."""
-    device: str = "auto"
-    """auto, cpu, cuda, …"""
+    device: str = moves_no_number("auto")
+    """auto, cpu, cuda, …; another device rounds differently, but computes the same."""
 
     def __post_init__(self) -> None:
         at_least(self, width=1, stem_stride=1, seed=0, image_size=4)
@@ -174,6 +180,15 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as plain dictionaries and lists, ready for YAML or JSON."""
     return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+
+
+def deciding(config: Any) -> dict[str, Any]:
+    """Every setting that can move a number, defaults included, as plain dictionaries and lists."""
+    return {
+        f.name: deciding(value) if dataclasses.is_dataclass(value := getattr(config, f.name)) else _plain(value)
+        for f in dataclasses.fields(config)
+        if not f.metadata.get("moves_no_number")
+    }
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
