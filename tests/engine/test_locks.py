@@ -23,7 +23,11 @@ with locked(Path(sys.argv[1]), ""):
 
 
 def test_a_second_holder_is_refused_with_the_sentence(tmp_path: Path) -> None:
-    with locked(tmp_path / "lock", "busy"), pytest.raises(UserError, match="^busy$"), locked(tmp_path / "lock", "busy"):
+    with (
+        locked(tmp_path / "lock", "busy"),
+        pytest.raises(UserError, match=r"^busy$"),
+        locked(tmp_path / "lock", "busy"),
+    ):
         pass
     with locked(tmp_path / "lock", "busy"):  # and is free again afterwards
         pass

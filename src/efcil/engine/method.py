@@ -13,6 +13,7 @@ from efcil.config import ClassifierConfig, Training
 from efcil.engine.context import Batch, Context
 from efcil.engine.model import IncrementalModel
 from efcil.engine.rotation import rotated
+from efcil.errors import UserError
 
 Terms = dict[str, Tensor]
 State = dict[str, Tensor]
@@ -36,8 +37,12 @@ class Method:
     """BatchNorm stays as the first task left it."""
     freezes_backbone: ClassVar[bool] = False
     """Only the first task trains the network; later ones are learnt in after_task."""
+    refines: ClassVar[bool] = False
+    """Whether a class that was learnt before may be taught again, from more images."""
     shown_per_image: int = 1
     """Images that a step of a later task shows for each of its own: rotations, mixes or generated ones beside it."""
+    passes_after: int = 1
+    """How often all images of a task pass through the network once its epochs are done."""
     recipe: ClassVar[dict[str, Any]] = {}
     """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
 
@@ -101,6 +106,29 @@ class Method:
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         """One score per class seen (N, m); the greatest wins."""
         return model.logits(features)
+
+    def probabilities(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        """How likely each class is (N, m), rows summing to one."""
+        return torch.softmax(self.scores(model, features), dim=1)
+
+    def familiarity(self, model: IncrementalModel, features: Tensor) -> Tensor | None:
+        """How usual each image is for the class it is taken for, as a share from 0 to 1 (N,); None: cannot tell."""
+        return None
+
+    def remove_class(self, column: int) -> None:
+        """Forget everything about a class: its row goes from every tensor that has one row per class."""
+        if any("m" in shape.split()[1:] for shape in self.shapes.values()):
+            raise UserError(f"{self.name} cannot forget a single class; teach a new model without it.")
+        kept = {
+            name: torch.cat([tensor[:column], tensor[column + 1 :]])
+            for name, tensor in self.state().items()
+            if self.shapes.get(name, "").split()[:1] == ["m"]
+        }
+        self.load_state({**self.state(), **kept})
+
+    def merge_classes(self, into: int, column: int) -> None:
+        """Make one class of two, as if all their images had been taught as the first."""
+        raise UserError(f"{self.name} cannot merge classes; teach a new model, or use lda, which can.")
 
     def state(self) -> State:
         """What is kept between tasks besides the model, as named tensors: the attributes that shapes names."""

@@ -54,6 +54,18 @@ class IncrementalModel(nn.Module):
         head = uniform(classes, self.feature_dim, rng)
         self.heads.append(nn.Parameter(head.to(next(self.backbone.parameters()).device)))
 
+    def remove_class(self, column: int) -> int:
+        """Take the row of a class out of its head, and the head away with its last row; returns the head's place."""
+        for place, head in enumerate(self.heads):
+            if column < len(head):
+                rows = torch.cat([head[:column], head[column + 1 :]]).detach()
+                heads = list(self.heads)
+                heads[place : place + 1] = [nn.Parameter(rows)] if len(rows) else []
+                self.heads = nn.ParameterList(heads)
+                return place
+            column -= len(head)
+        raise IndexError(column)
+
     def add_rotation_head(self, classes: int, rng: torch.Generator) -> None:
         """A throw-away head (with bias) for the three rotations of each class."""
         self.rotation_head = nn.Linear(self.feature_dim, 3 * classes, device=self.newest.device)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from efcil.errors import UserError
 
-VERSION = 1
+VERSION = 2  # of what is written; every version since the first is read
 
 
 def write(path: Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -40,9 +40,9 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             header = json.loads((file.metadata() or {}).get("efcil", "null"))
             if not isinstance(header, dict) or header.get("format") != "efcil":
                 raise UserError(f"{path} was not written by efcil; give a file that IncrementalClassifier.save made.")
-            if header.get("version") != VERSION:
+            if header.get("version") not in range(1, VERSION + 1):
                 raise UserError(
-                    f"{path} has format version {header.get('version')}, this efcil reads {VERSION}; upgrade efcil."
+                    f"{path} has format version {header.get('version')}, not one of 1 to {VERSION}; upgrade efcil."
                 )
             if header.get("kind") != kind:
                 raise UserError(f"{path} holds a {header.get('kind')}, not a {kind}.")
