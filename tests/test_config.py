@@ -131,8 +131,35 @@ def test_values_out_of_range_are_refused_by_name(section: str, values: dict[str,
     nested: dict[str, Any] = values
     for name in reversed(section.split(".")):
         nested = {name: nested}
-    with pytest.raises(UserError, match=next(iter(values))):
+    with pytest.raises(UserError, match=rf"^{section}\.{next(iter(values))} "):
         from_dict(RunConfig, nested)
+
+
+SECTIONS_OF_A_MISTAKE = {
+    "first.epochs": (-1, "at least 0"),
+    "incremental.epochs": (-1, "at least 0"),
+    "incremental.milestones": ([2.0], "between 0 and 1"),
+    "options.eta": (-1.0, "at least 0"),
+    "options.rebalancing.lr": (-1.0, "at least 0"),
+    "options.lambda_regularizer": (1.0, "weighs efim, kd or fd"),
+    "first.lr": (10**400, "a number"),
+}
+
+
+@pytest.mark.parametrize("field", SECTIONS_OF_A_MISTAKE)
+def test_a_value_out_of_range_is_named_with_its_section_however_it_is_given(field: str, tmp_path: Path) -> None:
+    value, reason = SECTIONS_OF_A_MISTAKE[field]
+    nested: Any = value
+    for name in reversed(field.split(".")):
+        nested = {name: nested}
+    preset = preset_file(tmp_path, json.dumps({"classifier": nested}))
+    for use in (
+        lambda: IncrementalClassifier("efc++", **nested),
+        lambda: resolve(preset, "efc++", 0),
+        lambda: resolve("digits-cold5", "efc++", 0, [f"{field}={json.dumps(value)}"]),
+    ):
+        with pytest.raises(UserError, match=rf"^(classifier\.)?{field} .*{reason}"):
+            use()
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])

@@ -155,7 +155,7 @@ def at_least(config: Any, **bounds: float) -> None:
     """Refuse a field below its smallest sensible value."""
     for name, least in bounds.items():
         value = getattr(config, name)
-        if value is not None and not (math.isfinite(value) and value >= least):
+        if value is not None and not least <= value < math.inf:  # false for NaN too
             raise UserError(f"{name} must be at least {least}, not {value}.")
 
 
@@ -166,7 +166,10 @@ def part_of_one(config: Any, name: str) -> None:
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
-    """Build a config from a dictionary, checking every name and type."""
+    """Build a config from a dictionary, checking every name and type.
+
+    What a __post_init__ refuses begins with the name of its field, so that the section can be put before it.
+    """
     if not isinstance(values, Mapping):
         raise UserError(f"{path[:-1] or 'a config'} is a section with fields of its own, not the value {values!r}.")
     hints = typing.get_type_hints(cls)
@@ -174,7 +177,11 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     for name in values:
         if name not in names:
             raise unknown(f"field in {path[:-1]}" if path else "field", name, names)
-    return cls(**{name: _convert(hints[name], value, f"{path}{name}") for name, value in values.items()})
+    converted = {name: _convert(hints[name], value, f"{path}{name}") for name, value in values.items()}
+    try:
+        return cls(**converted)
+    except UserError as error:
+        raise UserError(f"{path}{error}") from None
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -229,13 +236,11 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
             raise UserError(f"{path} must be a list such as [0.45, 0.9], not {value!r}.")
         return tuple(_convert(arguments[0], item, path) for item in value)
-    if hint is float and isinstance(value, str):  # YAML reads 1e-4 as a word
+    if hint is float and isinstance(value, str | int) and not isinstance(value, bool):  # YAML reads 1e-4 as a word
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     if hint in (int, float, str, bool):
         if type(value) is not hint:
             kinds = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}

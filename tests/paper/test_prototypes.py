@@ -160,3 +160,15 @@ def test_sample_gives_as_many_of_every_class(per_class: int) -> None:
     drawn, columns = prototypes.sample(per_class, torch.Generator())
     assert drawn.shape == (3 * per_class, 4)
     assert torch.bincount(columns, minlength=3).tolist() == [per_class] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e5, 1e8, 1e15])
+def test_large_features_fewer_images_than_features_and_still_a_factor(size: float, dtype: torch.dtype) -> None:
+    """Rounding errors of Σ are far above the jitter here."""
+    features, columns = features_of([5, 3, 1], dim=30)
+    features = (size * features).to(dtype)
+    prototypes = gaussian_prototypes(features, columns)
+    assert usable(prototypes)
+    expected = features[columns == 0].double().T.cov()
+    torch.testing.assert_close(prototypes.covariance(0).double(), expected, rtol=0, atol=1e-6 * float(expected.max()))

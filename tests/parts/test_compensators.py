@@ -163,7 +163,17 @@ def test_mlp_is_a_residual_network_and_carries_draws_of_each_class() -> None:
     for c in range(3):
         draws = torch.stack([mapped(means[c] + factors[c] @ e) for e in noise])
         torch.testing.assert_close(moved[c], draws.mean(0))
-        torch.testing.assert_close(covariances(moved_factors)[c], draws.T.cov() + JITTER * torch.eye(5))
+        torch.testing.assert_close(covariances(moved_factors)[c], draws.T.cov())
+
+
+def test_mlp_does_not_widen_a_class_from_task_to_task() -> None:
+    """The jitter is added once, when a class is learnt: nothing drifts here, so Σ is the same after thirty tasks."""
+    old, _, means, factors, _ = problem(images=20)
+    narrow = 1e-2 * factors
+    moved = narrow
+    for _ in range(30):
+        _, moved = mlp(old, old, means, moved, context(), steps=0)
+    torch.testing.assert_close(covariances(moved), covariances(narrow), rtol=1e-6, atol=1e-9)
 
 
 def test_mlp_depends_on_its_generator_only() -> None:

@@ -19,3 +19,18 @@ def above_rounding(eigenvalues: Tensor, dtype: torch.dtype | None = None) -> Ten
     """Which eigenvalues are more than the rounding errors of the greatest, for a matrix that was computed in dtype."""
     part = 1e-7 if (dtype or eigenvalues.dtype) == torch.float32 else 1e-10
     return eigenvalues > eigenvalues.max() * part
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """The lower triangular factor of a symmetric matrix that is positive definite but for rounding, (n, n).
+
+    Rounding grows with the numbers: where they are so large that it swallows a fixed jitter, the diagonal is raised by
+    the smallest part of its mean that is enough. A matrix that has a factor as it is keeps it to the last digit.
+    """
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    part = torch.finfo(matrix.dtype).eps
+    while failed and part < 10:  # at ten times the mean nothing but NaN and infinity has no factor
+        raised = matrix + part * matrix.diagonal().abs().mean() * torch.eye(len(matrix)).to(matrix)
+        factor, failed = torch.linalg.cholesky_ex(raised)
+        part *= 10
+    return factor  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from efcil.config import at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms, parameter_groups
 from efcil.engine.model import IncrementalModel
-from efcil.engine.numerics import JITTER
+from efcil.engine.numerics import JITTER, cholesky
 from efcil.engine.rotation import rotated
 from efcil.paper.prototypes import appended, gaussian_prototypes
 from efcil.parts.compensators import mlp
@@ -132,5 +132,5 @@ def anti_collapse_loss(z: Tensor, beta: float) -> Tensor:
         return z.new_zeros(())
     covariance = z.double().T.cov().reshape(z.shape[1], -1)
     covariance = covariance + JITTER * torch.eye(len(covariance), dtype=covariance.dtype, device=z.device)
-    spread: Tensor = torch.linalg.cholesky(covariance).diagonal()
+    spread = cholesky(covariance).diagonal()
     return -spread.clamp_max(beta).mean().to(z.dtype)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from efcil.engine.numerics import JITTER
+from efcil.engine.numerics import JITTER, cholesky
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,7 @@ def gaussian_prototypes(features: Tensor, columns: Tensor) -> GaussianPrototypes
     known = [covariance.reshape(n, n) for covariance in own if covariance is not None]
     typical = torch.stack(known).mean(0) if known else features.new_zeros(n, n, dtype=torch.float64)
     jitter = JITTER * torch.eye(n, dtype=torch.float64, device=features.device)
-    factors = [
-        torch.linalg.cholesky((typical if covariance is None else covariance.reshape(n, n)) + jitter)
-        for covariance in own
-    ]
+    factors = [cholesky((typical if covariance is None else covariance.reshape(n, n)) + jitter) for covariance in own]
     return GaussianPrototypes(
         means=torch.stack([part.mean(0) for part in parts]).to(features.dtype),
         factors=torch.stack(factors).to(features.dtype),

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.engine.numerics import JITTER, TINY, above_rounding
-from efcil.paper.prototypes import gaussian_prototypes
+from efcil.engine.numerics import JITTER, TINY, above_rounding, cholesky
 from efcil.parts.attacks import mean_drifts
 from efcil.rng import uniform
 
@@ -57,14 +56,16 @@ def mlp(
     lr: float = 1e-3,
     draws_per_feature: int = 4,
 ) -> Gaussians:
-    """A residual network of two layers; each Gaussian becomes the Gaussian of its draws after the map (AdaGauss)."""
+    """A residual network of two layers; each Gaussian becomes the Gaussian of its draws after the map (AdaGauss).
+
+    Their covariance gets no jitter of its own, since the factors that drew them have it already.
+    """
     weights = fit_mlp(old_features, new_features, steps, lr, ctx.rng)
     noise = standard_draws(draws_per_feature * means.shape[1], means, ctx.rng)  # (k, n)
     moved = [
-        gaussian_prototypes(apply_mlp(weights, mean + noise @ factor.T), torch.zeros(len(noise), device=means.device))
-        for mean, factor in zip(means, factors, strict=True)
+        gaussian_of(apply_mlp(weights, mean + noise @ factor.T)) for mean, factor in zip(means, factors, strict=True)
     ]
-    return torch.cat([gaussian.means for gaussian in moved]), torch.cat([gaussian.factors for gaussian in moved])
+    return torch.stack([mean for mean, _ in moved]), torch.stack([factor for _, factor in moved])
 
 
 def adversarial(
@@ -142,6 +143,13 @@ def carried(means: Tensor, factors: Tensor, weight: Tensor) -> Gaussians:
     return (means.double() @ weight).to(means.dtype), triangles.mT.contiguous().to(factors.dtype)
 
 
+def gaussian_of(draws: Tensor) -> Gaussians:
+    """Mean (n,) and a factor (n, n) of the unbiased covariance of draws (k, n); by QR as in carried()."""
+    mean = draws.double().mean(0)
+    triangle = torch.linalg.qr((draws - mean) / (len(draws) - 1) ** 0.5, mode="r").R
+    return mean.to(draws.dtype), triangle.T.contiguous().to(draws.dtype)
+
+
 def fit_mlp(old: Tensor, new: Tensor, steps: int, lr: float, rng: torch.Generator) -> list[Tensor]:
     """Layers of f + B relu(A f + a) + b with the least squared error, by Adam; it starts as the identity."""
     weights = fresh_mlp(2 * old.shape[1], old, rng)
@@ -176,6 +184,6 @@ def standard_draws(count: int, like: Tensor, rng: torch.Generator) -> Tensor:
     """
     noise = torch.randn(count, like.shape[1], generator=rng, dtype=torch.float64)
     noise -= noise.mean(0)
-    root = torch.linalg.cholesky(noise.T.cov().reshape(like.shape[1], -1))
+    root = cholesky(noise.T.cov().reshape(like.shape[1], -1))
     whitened: Tensor = torch.linalg.solve_triangular(root, noise.T, upper=False).T
     return whitened.to(like)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from efcil.engine.numerics import cholesky
 from efcil.rng import uniform
 
 BATCH = 256  # rows of one recursive step; any number gives the same result
@@ -44,7 +45,7 @@ class RecursiveRidge:
         xa = x @ self.inverse  # (B, D)
         inner = xa @ x.T  # X A Xᵀ, (B, B)
         inner.diagonal().add_(1)
-        root = torch.linalg.cholesky(inner)  # L Lᵀ = I + X A Xᵀ = K⁻¹
+        root = cholesky(inner)  # L Lᵀ = I + X A Xᵀ = K⁻¹
         z = torch.linalg.solve_triangular(root, xa, upper=False)  # L⁻¹ X A, (B, D)
         innovation = torch.linalg.solve_triangular(root, y - x @ self.weight, upper=False)  # L⁻¹ (Y − X W), (B, m)
         self.inverse.addmm_(z.T, z, alpha=-1)  # A ← A − A Xᵀ K X A
