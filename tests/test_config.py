@@ -197,7 +197,8 @@ def test_settings_that_move_no_number_are_left_out_at_every_depth() -> None:
 
     assert deciding(Outer()) == {"inner": {"views": 5}, "steps": [0.5]}
     names = flat(deciding(RunConfig()))
-    assert "classifier.device" not in names and {"classifier.seed", "classifier.incremental.batch_size"} <= names.keys()
+    idle = {f"classifier.{name}" for name in ("device", "workers", "cache_mb", "checkpoint_seconds")}
+    assert not idle & names.keys() and {"classifier.seed", "classifier.incremental.batch_size"} <= names.keys()
 
 
 def test_flat_names_every_leaf() -> None:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from efcil.backbones import build_backbone
-from efcil.config import ClassifierConfig, from_dict, merge, to_dict
+from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import AUGMENTATIONS, chosen, stored_size
 from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
 from efcil.data.sets.folder import class_folders
@@ -227,9 +227,9 @@ class IncrementalClassifier:
         return self._fingerprint(*self._labelled(images, labels))
 
     def _fingerprint(self, images: ImageSet, names: npt.NDArray[Any]) -> str:
-        settings = to_dict(self.config)
+        settings = deciding(self.config)
         later = ["method", "options", "incremental"] if not self.tasks_ and self._method.shares_first_task else []
-        for name in ["device", *later]:
+        for name in later:
             del settings[name]
         described = json.dumps([settings, self.classes_.tolist(), names.tolist()], sort_keys=True)
         digest = hashlib.sha256(described.encode())

@@ -105,9 +105,15 @@ class ClassifierConfig:
     """Seed of every random draw."""
     device: str = moves_no_number("auto")
     """auto, cpu, cuda, …; another device rounds differently, but computes the same."""
+    workers: int = moves_no_number(4)
+    """Threads that decode and augment images ahead of the training step; 0: the training step does it itself."""
+    cache_mb: int = moves_no_number(2048)
+    """Images from files are decoded once and kept if they take at most so many megabytes (of 1,048,576 bytes)."""
+    checkpoint_seconds: float = moves_no_number(120.0)
+    """A checkpoint is written at the end of an epoch if the last one is so old, and always after the last epoch."""
 
     def __post_init__(self) -> None:
-        at_least(self, width=1, stem_stride=1, seed=0, image_size=4)
+        at_least(self, width=1, stem_stride=1, seed=0, image_size=4, workers=0, cache_mb=0, checkpoint_seconds=0.0)
 
 
 @dataclass(frozen=True)

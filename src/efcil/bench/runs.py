@@ -27,7 +27,7 @@ from efcil.bench.evaluate import accuracy_per_task
 from efcil.bench.metrics import NAMES, summarize
 from efcil.bench.scenarios import flat
 from efcil.classifier import IncrementalClassifier
-from efcil.config import RunConfig, to_dict
+from efcil.config import RunConfig, deciding, to_dict
 from efcil.data.stream import Stream
 from efcil.engine.progress import Watcher
 from efcil.engine.state import write_bytes, write_text
@@ -80,7 +80,7 @@ def run(
     classifier = (
         IncrementalClassifier.load(state) if state.exists() else IncrementalClassifier.from_config(config.classifier)
     )
-    classifier.watcher = watcher
+    classifier.watcher, classifier.config = watcher, config.classifier  # what moves no number may be new
     watcher.begin(metrics, classifier.work([len(task.train) for task in stream]))
     check_in_step(folder, len(classifier.tasks_), len(metrics["steps"]))
     for index in range(len(metrics["accuracy_matrix"]), len(stream)):
@@ -131,7 +131,8 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
         how = "is already finished" if metrics["finished"] else "was begun before; add --resume to go on"
         raise UserError(f"The run in {folder} {how}. To run it anew, remove the folder or choose another --out.")
     before, now = flat(yaml.safe_load((folder / "config.yaml").read_text())), flat(to_dict(config))
-    for name in sorted(before.keys() | now.keys()):
+    free = now.keys() - flat(deciding(config)).keys()  # such as workers, which may change on the way
+    for name in sorted((before.keys() | now.keys()) - free):
         if before.get(name) != now.get(name):
             raise UserError(
                 f"The run in {folder} was begun with {name} = {before.get(name)}, not {now.get(name)}; "
