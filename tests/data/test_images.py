@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from efcil.data import images
-from efcil.data.images import Files, ImageSet, Pixels, decode, files, from_pil, on_disk
+from efcil.data.images import Files, ImageSet, Pixels, decode, files, from_pil, image_set, on_disk
 from efcil.errors import UserError
 
 
@@ -138,3 +138,15 @@ def test_shorter_side_is_resized_and_the_rest_cut(tmp_path: Path) -> None:
     pixels[:, 10:20] = 200
     Image.fromarray(pixels).save(tmp_path / "x.png")
     assert (decode(tmp_path / "x.png", 10) == 200).all()
+
+
+def test_bicubic_resizing_is_pillows_for_files_and_for_arrays(tmp_path: Path) -> None:
+    """Files and arrays agree up to the rounding of two libraries; bilinear is something else."""
+    image = Image.fromarray(np.random.default_rng(3).integers(0, 256, (60, 90, 3), dtype=np.uint8))
+    image.save(tmp_path / "noise.png")
+    expected = np.asarray(image.resize((36, 24), Image.Resampling.BICUBIC).crop((6, 0, 30, 24))).astype(int)
+    read = image_set([tmp_path / "noise.png"], 24, "bicubic").batch(torch.arange(1))[0]
+    array = image_set(np.asarray(image)[None], 24, "bicubic").batch(torch.arange(1))[0]
+    assert np.abs(read.permute(1, 2, 0).numpy() - expected).max() <= 1
+    assert np.abs(array.permute(1, 2, 0).numpy() - expected).max() <= 2
+    assert (image_set([image], 24).batch(torch.arange(1))[0].int() - read).abs().max() > 2

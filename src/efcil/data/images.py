@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ MEMORY_LIMIT = 2 << 30  # bytes of decoded pixels that are still kept in memory
 WORKERS = 4  # threads that decode files; Pillow lets go of the interpreter while it decodes
 QUEUE = 8  # batches decoded ahead, at most
 QUEUE_BYTES = 512 << 20  # and at most so many bytes of them, as 1024 images of 256 pixels are 200 MB
+Interpolation = Literal["bilinear", "bicubic"]
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
@@ -101,9 +102,12 @@ class Pixels:
 class Files:
     """Images on disk, decoded when they are read."""
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], size: int) -> None:
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], size: int, interpolation: Interpolation = "bilinear"
+    ) -> None:
         self.paths = paths
         self.size = size
+        self.interpolation = interpolation
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -111,23 +115,23 @@ class Files:
     def read(self, rows: Tensor) -> Tensor:
         pixels = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
         for place, row in enumerate(rows.tolist()):
-            pixels[place] = decode(self.paths[row], self.size)
+            pixels[place] = decode(self.paths[row], self.size, self.interpolation)
         return pixels
 
 
-def decode(path: str | os.PathLike[str], size: int) -> Tensor:
+def decode(path: str | os.PathLike[str], size: int, interpolation: Interpolation = "bilinear") -> Tensor:
     """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre."""
     try:
         with Image.open(path) as image:
             image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
-            return from_pil(ImageOps.exif_transpose(image), size)  # as the camera was held
+            return from_pil(ImageOps.exif_transpose(image), size, interpolation)  # as the camera was held
     except FileNotFoundError:
         raise UserError(f"There is no image file {str(path)!r}.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"{str(path)!r} cannot be read as an image ({error}); replace or remove it.") from None
 
 
-def from_pil(image: Image.Image, size: int) -> Tensor:
+def from_pil(image: Image.Image, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
     """A PIL image as uint8 (3, size, size); greyscale becomes grey RGB, alpha is dropped."""
     if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 instead of scaling them
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -138,40 +142,44 @@ def from_pil(image: Image.Image, size: int) -> Tensor:
     if rgb.size != (size, size):
         wide, high = (max(size, round(side * scale)) for side in rgb.size)
         left, top = (wide - size) // 2, (high - size) // 2
-        rgb = rgb.resize((wide, high), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+        resampling = Image.Resampling[interpolation.upper()]
+        rgb = rgb.resize((wide, high), resampling).crop((left, top, left + size, top + size))
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
 
-def image_set(images: Any, size: int | None = None) -> ImageSet:
+def image_set(images: Any, size: int | None = None, interpolation: Interpolation = "bilinear") -> ImageSet:
     """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64)."""
     if isinstance(images, ImageSet):
         return images
     if isinstance(images, np.ndarray) and images.dtype.kind in "OU":  # an array of paths or of images, as tables have
         images = images.tolist()
     if isinstance(images, np.ndarray | Tensor):
-        return ImageSet(Pixels(_resized(_pixels(images), size)))
+        return ImageSet(Pixels(_resized(_pixels(images), size, interpolation)))
     if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
         if all(isinstance(image, str | os.PathLike) for image in images):
-            return files([Path(image) for image in images], size or FILE_SIZE)
+            return files([Path(image) for image in images], size or FILE_SIZE, interpolation)
         if all(isinstance(image, Image.Image) for image in images):
-            return ImageSet(Pixels(torch.stack([from_pil(image, size or FILE_SIZE) for image in images])))
+            side = size or FILE_SIZE
+            return ImageSet(Pixels(torch.stack([from_pil(image, side, interpolation) for image in images])))
         if all(isinstance(image, np.ndarray | Tensor) for image in images):
             side = size or min(min(_pixels(image[None]).shape[2:]) for image in images)
-            return ImageSet(Pixels(torch.cat([_resized(_pixels(image[None]), side) for image in images])))
+            return ImageSet(
+                Pixels(torch.cat([_resized(_pixels(image[None]), side, interpolation) for image in images]))
+            )
     raise UserError(
         "images must be a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), or a non-empty list of "
         f"file paths, PIL images or arrays, not {_describe(images)}."
     )
 
 
-def files(paths: Sequence[str | os.PathLike[str]], size: int) -> ImageSet:
+def files(paths: Sequence[str | os.PathLike[str]], size: int, interpolation: Interpolation = "bilinear") -> ImageSet:
     """Image files; read once into memory when they are small together, otherwise on demand."""
-    return on_disk(paths, size).in_memory()
+    return on_disk(paths, size, interpolation).in_memory()
 
 
-def on_disk(paths: Sequence[str | os.PathLike[str]], size: int) -> ImageSet:
+def on_disk(paths: Sequence[str | os.PathLike[str]], size: int, interpolation: Interpolation = "bilinear") -> ImageSet:
     """Image files, none of them opened yet."""
-    return ImageSet(Files(paths, size))
+    return ImageSet(Files(paths, size, interpolation))
 
 
 def image_bytes(size: int) -> int:
@@ -210,7 +218,7 @@ def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
     return pixels.expand(-1, 3, -1, -1) if pixels.shape[1] == 1 else pixels[:, :3]
 
 
-def _resized(pixels: Tensor, size: int | None) -> Tensor:
+def _resized(pixels: Tensor, size: int | None, interpolation: Interpolation = "bilinear") -> Tensor:
     """Square images of this side, the shorter side resized and the rest cropped from the centre."""
     high, wide = pixels.shape[2:]
     side = size or min(high, wide)
@@ -218,7 +226,7 @@ def _resized(pixels: Tensor, size: int | None) -> Tensor:
         scale = side / min(high, wide)
         shape = (max(side, round(high * scale)), max(side, round(wide * scale)))
         parts = [
-            F.interpolate(part.float(), shape, mode="bilinear", antialias=True).round().clamp(0, 255).to(torch.uint8)
+            F.interpolate(part.float(), shape, mode=interpolation, antialias=True).round().clamp(0, 255).to(torch.uint8)
             for part in pixels.split(1024)
         ]
         pixels = torch.cat(parts)
