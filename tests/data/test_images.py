@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +16,7 @@ import torch
 from PIL import Image
 
 from efcil.data import images
-from efcil.data.images import Files, ImageSet, Pixels, decode, files, from_pil, image_set, on_disk
+from efcil.data.images import HEIF, Files, ImageSet, Pixels, decode, extensions, files, from_pil, image_set, on_disk
 from efcil.errors import UserError
 
 
@@ -111,10 +114,134 @@ def test_sixteen_bits_are_scaled() -> None:
     assert (from_pil(image, 8) == 0x80).all()
 
 
-def test_transparent_palette(tmp_path: Path) -> None:
-    image = Image.fromarray(np.zeros((8, 8), np.uint8)).convert("P")
-    image.save(tmp_path / "x.png", transparency=bytes([0, 128]))
-    assert decode(tmp_path / "x.png", 8).shape == (3, 8, 8)
+GRADIENT = np.linspace(0, 1, 16 * 16).reshape(16, 16)
+GREY = np.rint(GRADIENT * 255)
+
+
+def written(path: Path, pixels: np.ndarray) -> Path:
+    """A file with these pixels; a PGM of 16 bits by hand, as Pillow writes none from an array of them."""
+    if path.suffix == ".pgm":
+        high, wide = pixels.shape
+        path.write_bytes(f"P5 {wide} {high} 65535\n".encode() + pixels.astype(">u2").tobytes())
+    else:
+        Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels"),
+    [
+        ("16 bits.pgm", np.rint(GRADIENT * 0xFFFF)),
+        ("16 bits.png", np.rint(GRADIENT * 0xFFFF).astype(np.uint16)),
+        ("16 bits.tif", np.rint(GRADIENT * 0xFFFF).astype(np.uint16)),
+        ("32 bits that hold 16.tif", np.rint(GRADIENT * 0xFFFF).astype(np.int32)),
+        ("32 bits that hold 8.tif", GREY.astype(np.int32)),
+        ("real numbers to 1.tif", GRADIENT.astype(np.float32)),
+        ("real numbers to 255.tif", GREY.astype(np.float32)),
+        ("real numbers to 65535.tif", (GRADIENT * 0xFFFF).astype(np.float32)),
+    ],
+)
+def test_more_than_eight_bits_are_scaled_by_their_range(tmp_path: Path, name: str, pixels: np.ndarray) -> None:
+    seen = decode(written(tmp_path / name, pixels), 16)
+    assert np.abs(seen.numpy() - GREY).max() <= 1
+
+
+def test_a_dark_file_of_sixteen_bits_stays_dark(tmp_path: Path) -> None:
+    """Its format says where white is, so the greatest pixel is not asked."""
+    for name, kind in (("x.pgm", np.float64), ("x.png", np.uint16), ("x.tif", np.uint16)):
+        assert (decode(written(tmp_path / name, np.full((8, 8), 250, kind)), 8) == 1).all()
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        np.full((8, 8), -1, np.int32),
+        np.full((8, 8), 70_000, np.int32),
+        np.full((8, 8), -0.5, np.float32),
+        np.full((8, 8), np.nan, np.float32),
+        np.full((8, 8), 1e9, np.float32),
+    ],
+)
+def test_pixels_without_a_known_white_are_a_sentence(tmp_path: Path, pixels: np.ndarray) -> None:
+    path = written(tmp_path / "x.tif", pixels)
+    with pytest.raises(UserError, match=r"x\.tif.*pixels between .* instead of 0 and 65535.*replace or remove it\."):
+        decode(path, 8)
+    with pytest.raises(UserError, match="scale them to 8 or 16 bits"):
+        image_set([Image.fromarray(pixels)])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
+def test_black_on_transparency_is_black_on_white(tmp_path: Path, mode: str) -> None:
+    alpha = np.zeros((8, 8), np.uint8)
+    alpha[2:6, 2:6] = 255
+    black = np.zeros_like(alpha)
+    if mode == "P":
+        image = Image.fromarray((alpha > 0).astype(np.uint8)).convert("P")  # both entries of the palette are black
+        image.putpalette([0, 0, 0] * 256)
+        image.save(tmp_path / "x.png", transparency=bytes([0, 255]))
+    elif mode in ("RGB", "L"):  # one colour is said to be transparent
+        image = Image.fromarray(np.where(alpha, 0, 9).astype(np.uint8)).convert(mode)
+        image.save(tmp_path / "x.png", transparency=(9, 9, 9) if mode == "RGB" else 9)
+    else:
+        image = Image.merge("LA", [Image.fromarray(black), Image.fromarray(alpha)]).convert(mode)
+        image.save(tmp_path / "x.png")
+        assert (from_pil(image, 8).numpy() == 255 - alpha).all()
+    assert (decode(tmp_path / "x.png", 8).numpy() == 255 - alpha).all()
+
+
+def test_half_transparent_is_mixed_with_white() -> None:
+    image = Image.new("RGBA", (8, 8), (0, 100, 200, 128))
+    assert from_pil(image, 8)[:, 0, 0].tolist() == [127, 177, 227]
+
+
+@pytest.mark.parametrize("shape", [(7, 30), (30, 7), (20, 16), (16, 21), (64, 64), (100, 333)])
+@pytest.mark.parametrize("size", [8, 16, 64])
+def test_only_the_middle_is_resized_to_what_the_whole_would_give(shape: tuple[int, int], size: int) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8))
+    wide, high = (max(size, round(side * size / min(image.size))) for side in image.size)
+    left, top = (wide - size) // 2, (high - size) // 2
+    whole = image.resize((wide, high), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    assert np.abs(from_pil(image, size).permute(1, 2, 0).numpy().astype(int) - np.asarray(whole)).max() <= 1
+
+
+@pytest.mark.parametrize("shape", [(20_000, 4), (4, 20_000)])
+def test_a_long_strip_takes_little_memory(tmp_path: Path, shape: tuple[int, int]) -> None:
+    Image.new("L", shape).save(tmp_path / "x.png")
+    code = f"""
+import resource
+from efcil.data.images import decode
+decode({str(tmp_path / "x.png")!r}, 8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+decode({str(tmp_path / "x.png")!r}, 256)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 50_000  # kilobytes; resizing all of it took 1.3 GB
+
+
+@pytest.mark.parametrize("suffix", [".jfif", ".avif", ".heic", ".heif", ".HEIC"])
+def test_photos_of_phones_and_browsers(tmp_path: Path, suffix: str) -> None:
+    """In a process of its own, so that nothing has taught Pillow the format before."""
+    if suffix == ".avif" and suffix not in extensions():
+        pytest.skip("this Pillow has no AVIF")
+    if suffix.lower() in HEIF:
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    image = Image.new("RGB", (40, 32), (200, 100, 50))
+    image.save(tmp_path / f"x{suffix}", format={".jfif": "JPEG", ".avif": "AVIF"}.get(suffix, "HEIF"))
+    code = f"""
+from efcil.data.images import decode, extensions
+assert {suffix.lower()!r} in extensions()
+print(decode({str(tmp_path / f"x{suffix}")!r}, 8)[:, 4, 4].tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert np.abs(np.array(json.loads(done.stdout)) - (200, 100, 50)).max() < 8
+
+
+def test_heic_without_its_plugin_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "extensions", lambda: frozenset(images.EXTENSIONS))
+    (tmp_path / "x.heic").write_bytes(b"a photo")
+    with pytest.raises(UserError, match=r"x\.heic.*pip install 'efcil\[heif\]'"):
+        decode(tmp_path / "x.heic", 8)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff\xe0 no jpeg"])

@@ -6,6 +6,8 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,12 @@ WORKERS = 4  # threads that decode files; Pillow lets go of the interpreter whil
 QUEUE = 8  # batches decoded ahead, at most
 QUEUE_BYTES = 512 << 20  # and at most so many bytes of them, as 1024 images of 256 pixels are 200 MB
 Interpolation = Literal["bilinear", "bicubic"]
-EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+EXTENSIONS = {".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+HEIF = {".heic", ".heif"}
+REMEDIES = {  # what reads the endings that Pillow does not always read
+    ".avif": "to read .avif, install a Pillow that has AVIF, such as the wheels of 11.3 or newer",
+    **dict.fromkeys(sorted(HEIF), "to read .heic and .heif, run: pip install 'efcil[heif]'"),
+}
 
 
 class ImageSet:
@@ -119,32 +126,80 @@ class Files:
         return pixels
 
 
+@cache
+def extensions() -> frozenset[str]:
+    """The endings of image files, in small letters, that can be read with what is installed."""
+    heif = HEIF if find_spec("pillow_heif") else set()
+    try:
+        from PIL import AvifImagePlugin
+    except ImportError:  # before Pillow 11.3
+        return frozenset(EXTENSIONS | heif)
+    return frozenset(EXTENSIONS | heif | ({".avif"} if AvifImagePlugin.SUPPORTED else set()))
+
+
+@cache
+def _open_heif() -> None:
+    """Teach Pillow the photos of phones; only once one is met, as it takes a moment."""
+    from pillow_heif import register_heif_opener
+
+    register_heif_opener()
+
+
 def decode(path: str | os.PathLike[str], size: int, interpolation: Interpolation = "bilinear") -> Tensor:
     """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in REMEDIES and suffix not in extensions():
+        raise UserError(f"{str(path)!r} cannot be read as an image here; {REMEDIES[suffix]}.")
+    if suffix in HEIF:
+        _open_heif()
     try:
         with Image.open(path) as image:
             image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
-            return from_pil(ImageOps.exif_transpose(image), size, interpolation)  # as the camera was held
+            upright = ImageOps.exif_transpose(image)  # as the camera was held
+            upright.format = image.format
+            return from_pil(upright, size, interpolation)
     except FileNotFoundError:
         raise UserError(f"There is no image file {str(path)!r}.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"{str(path)!r} cannot be read as an image ({error}); replace or remove it.") from None
+        raise UserError(
+            f"{str(path)!r} cannot be read as an image ({str(error).rstrip('.')}); replace or remove it."
+        ) from None
 
 
 def from_pil(image: Image.Image, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """A PIL image as uint8 (3, size, size); greyscale becomes grey RGB, alpha is dropped."""
-    if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 instead of scaling them
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:  # Pillow warns when a palette's alpha is dropped at once
+    """A PIL image as uint8 (3, size, size); greyscale becomes grey RGB, what is transparent becomes white."""
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _eight_bits(image)
+    if image.has_transparency_data:
         image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     rgb = image.convert("RGB")
-    scale = size / min(rgb.size)
     if rgb.size != (size, size):
-        wide, high = (max(size, round(side * scale)) for side in rgb.size)
-        left, top = (wide - size) // 2, (high - size) // 2
-        resampling = Image.Resampling[interpolation.upper()]
-        rgb = rgb.resize((wide, high), resampling).crop((left, top, left + size, top + size))
+        # Only the square in the middle is resized: a strip of 20000 × 4 pixels would become gigabytes otherwise.
+        scale = size / min(rgb.size)
+        whole = [max(size, round(side * scale)) for side in rgb.size]
+        (left, right), (top, bottom) = (
+            ((full - size) // 2 * side / full, ((full - size) // 2 + size) * side / full)
+            for side, full in zip(rgb.size, whole, strict=True)
+        )
+        rgb = rgb.resize((size, size), Image.Resampling[interpolation.upper()], box=(left, top, right, bottom))
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """An image of more than 8 bits, scaled; Pillow itself would cut off at 255.
+
+    Where the format does not say so, the greatest pixel tells whether white is 1 (real numbers only), 255 or 65535.
+    """
+    pixels = np.asarray(image)
+    low, high = pixels.min(), pixels.max()
+    if not (low >= 0 and high <= 0xFFFF):  # also when some are not a number
+        raise UserError(f"pixels between {low:g} and {high:g} instead of 0 and 65535; scale them to 8 or 16 bits.")
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PPM", "PNG")) or high > 0xFF:
+        white = 0xFFFF
+    else:
+        white = 1 if image.mode == "F" and high <= 1 else 0xFF
+    return Image.fromarray(np.rint(pixels * (255 / white)).astype(np.uint8))
 
 
 def image_set(images: Any, size: int | None = None, interpolation: Interpolation = "bilinear") -> ImageSet:
