@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,33 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     process.stderr.close()
     process.wait()
     assert "Traceback" not in error and "Exception" not in error
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("module", ["argparse", "yaml", "numpy", "torch.nn", "torch.optim"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_modules_are_loaded_is_one_sentence(
+    module: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """Python tells on standard error which modules it has loaded; the signal is sent as soon as this one is among."""
+    process = subprocess.Popen(
+        cli_command("run", "digits-cold5", "--out", tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**cli_environment(), "PYTHONPROFILEIMPORTTIME": "1"},
+    )
+    assert process.stderr is not None
+    while not re.search(rf"\| +{module}$", process.stderr.readline().rstrip()):
+        assert process.poll() is None
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    again = "the same command( with --resume)?"
+    assert out.strip() == "" and len(said) == 1 and re.fullmatch(f"efcil: interrupted; {again} goes on.", said[0])
+    assert process.returncode == 130
 
 
 # Mistakes

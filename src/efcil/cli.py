@@ -1,39 +1,41 @@
 """The command line: it collects the commands, runs one, and turns what went wrong into a sentence and an exit code.
 
-torch is imported inside the commands that need it, so that every --help answers at once.
+torch is imported inside the commands that need it, so that every --help answers at once; the commands themselves are
+imported once Ctrl-C is looked after.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from efcil import __version__
-from efcil.commands import bench, data, demo, grids, methods, presets, run
-from efcil.commands.arguments import Command
-from efcil.errors import UserError
-
-COMMANDS = (run, bench, demo, data, methods, presets, grids)  # in the order of --help
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 done, 2 wrong usage or bad input, 1 anything else."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
-    args = parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a campaign that is killed takes its runs with it
-    command: Command = args.command
+    """Run a command; 0 done, 2 wrong usage or bad input, 130 interrupted, 1 anything else."""
+    signal.signal(signal.SIGTERM, interrupt)  # a campaign that is killed takes its runs with it
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, interrupt)
+    name = ""
     try:
-        command(args)
+        from efcil.errors import UserError
+
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
+        args = parser().parse_args(argv)
+        name = args.command.__name__
+        args.command(args)
+    except KeyboardInterrupt:
+        again = "the same command with --resume" if name == "run" else "the same command"
+        print(f"efcil: interrupted; {again} goes on.", file=sys.stderr)
+        return 128 + signal.SIGINT
     except UserError as error:
         print(f"efcil: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        again = "the same command with --resume" if command.__name__ == "run" else "the same command"
-        print(f"efcil: interrupted; {again} goes on.", file=sys.stderr)
-        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -43,12 +45,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def interrupt(number: int, frame: Any) -> None:
+    """Stop what is going on; within an import a moment later, since C code that is being loaded aborts the process."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 def parser() -> argparse.ArgumentParser:
+    import argparse
+
+    from efcil import __version__
+    from efcil.commands import bench, data, demo, grids, methods, presets, run
+
     top = argparse.ArgumentParser(
         prog="efcil", description="Add new classes to an image classifier over time, without keeping old images."
     )
     top.add_argument("--version", action="version", version=f"efcil {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
+    for command in (run, bench, demo, data, methods, presets, grids):  # in the order of --help
         command.add(commands)
     return top
