@@ -195,7 +195,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         (["digits-cold5", "--set", "device=nonsense"], "device 'nonsense' cannot be used"),
         (["digits-cold5", "--seed", "-1"], "seed must be at least 0"),
         (["nowhere.yaml"], "preset file nowhere.yaml cannot be read"),
-        (["folder-cold2"], "say where they are with --data-root DIR"),
+        (["folder-cold2"], "data does not exist; check --data-root"),
         (["folder-cold2", "--data-root", "nowhere"], "nowhere.* does not exist; check --data-root"),
         (["cifar100-cold10", "--data-root", "nowhere"], "nowhere"),
     ],
@@ -208,6 +208,7 @@ def test_a_wrong_run_is_one_sentence_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EFCIL_DATA", raising=False)
     assert re.search(message, failed(capsys, "run", *arguments, "--out", "runs"))
 
 

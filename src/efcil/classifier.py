@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +29,7 @@ from efcil.backbones import build_backbone
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import AUGMENTATIONS, chosen, stored_size
 from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
-from efcil.data.sets.folder import class_folders
+from efcil.data.sets.folder import class_folders, notes
 from efcil.engine import state
 from efcil.engine.context import Context
 from efcil.engine.method import Method
@@ -36,7 +37,7 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.trainer import learn_task
-from efcil.errors import UserError
+from efcil.errors import Notice, UserError
 from efcil.methods import build_method, method_class
 from efcil.rng import generator
 
@@ -258,8 +259,10 @@ class IncrementalClassifier:
                 raise UserError("A folder of class folders brings its own labels; give no labels with it.")
             if not Path(images).is_dir():
                 raise UserError(f"{images} is not a folder of class folders.")
-            paths, indices, names = class_folders(Path(images))
-            return files(paths, size or FILE_SIZE), np.array(names)[indices]
+            found = class_folders(Path(images))
+            for note in notes(Path(images), found.skipped):
+                warnings.warn(note, Notice, stacklevel=3)  # where partial_fit is called
+            return files(found.paths, size or FILE_SIZE), np.array(found.names)[found.labels]
         if labels is None:
             raise UserError("labels are missing; give one per image.")
         ready, names_array = image_set(images, size), _label_array(labels)

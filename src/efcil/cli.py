@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, interrupt)
     name = ""
     try:
-        from efcil.errors import UserError
+        from efcil.errors import UserError, plain_notice
 
+        warnings.formatwarning = plain_notice
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
         args = parser().parse_args(argv)
         name = args.command.__name__

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(ValueError):
     """Something outside the program is wrong; the message says what, and what to do."""
+
+
+class Notice(UserWarning):
+    """Something that the user may not have meant, said once; the work goes on."""
+
+
+def plain_notice(message: Any, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A Notice as the command line shows it; other warnings with the place that they come from, as usual."""
+    if issubclass(category, Notice):
+        return f"efcil: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> UserError:

@@ -7,6 +7,7 @@ from pathlib import Path
 import image_trees as trees
 import pytest
 
+from conftest import run_cli
 from efcil.data.fetch import check as checking
 from efcil.data.fetch.check import Expected, check
 from efcil.data.sets import cifar100, dn4il, imagenet, imagenet_subset, tiny_imagenet
@@ -71,8 +72,8 @@ def test_unequal_classes_of_your_own_are_only_noted(tmp_path: Path) -> None:
     report = check("folder", tmp_path)
     assert report.problems == []
     assert report.notes == [
-        "The classes have unequal numbers of training images, from 4 to 8.",
-        "The classes have unequal numbers of test images, from 1 to 2.",
+        "The classes have unequal numbers of training images, from 4 to 6.",
+        "The classes have unequal numbers of test images, from 1 to 4.",
     ]
 
 
@@ -84,6 +85,37 @@ def test_sample_depends_on_the_seed_alone(tmp_path: Path) -> None:
     assert reports[0] == reports[1] and reports[0].sampled == 12
     assert len({tuple(report.problems) for report in reports}) > 1
     assert len(check("folder", tmp_path, sample=1000).problems) == checking.LISTED + 1
+
+
+def test_every_damaged_file_is_named_when_all_are_decoded(tmp_path: Path) -> None:
+    trees.class_folders(tmp_path, ["a", "b"], count=40)
+    damaged = sorted(tmp_path / "a" / f"a_{index}.png" for index in range(30))
+    for path in damaged:
+        path.write_bytes(b"damaged")
+    steps: list[tuple[int, int]] = []
+    report = check("folder", tmp_path, sample=None, progress=lambda done, total: steps.append((done, total)))
+    assert report.sampled == 80 and steps[-1] == (80, 80)
+    assert sorted(problem.split("'")[1] for problem in report.problems) == [str(path) for path in damaged]
+
+
+def test_check_all_as_a_command(tmp_path: Path) -> None:
+    trees.class_folders(tmp_path, ["a", "b"], count=20)
+    assert run_cli("data", "check", "folder", "--data-root", tmp_path, "--all").returncode == 0
+    for index in (3, 7):
+        (tmp_path / "b" / f"b_{index}.png").write_bytes(b"damaged")
+    done = run_cli("data", "check", "folder", "--data-root", tmp_path, "--all")
+    assert done.returncode == 2 and "40 images decoded" in done.stdout
+    assert "b_3.png" in done.stdout and "b_7.png" in done.stdout
+    assert done.stderr.strip().endswith("efcil: folder has 2 problems, each named above; put them right.")
+
+
+def test_what_was_left_out_is_noted(tmp_path: Path) -> None:
+    trees.class_folders(tmp_path, ["a", "b"], count=4)
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "a" / "more").mkdir()
+    report = check("folder", tmp_path)
+    assert report.problems == [] and len(report.notes) == 1
+    assert "left out: 1 .txt file, 1 folder inside class folders." in report.notes[0]
 
 
 def test_class_without_images_where_numbers_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import random
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +15,18 @@ import image_trees as trees
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
+from conftest import quick_learner, run_cli
 from efcil import data
 from efcil.config import DataConfig, StreamConfig
+from efcil.data.dataset import kept_for_test
+from efcil.data.images import EXTENSIONS
 from efcil.data.sets import cifar100, cifar100_python, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
 from efcil.data.stream import Stream
-from efcil.errors import UserError
+from efcil.errors import Notice, UserError
 
 COUNTS = {"train": 300, "test": 200}
 
@@ -301,15 +307,116 @@ def test_dn4il_damage(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- your own folders
 
 
-def test_folder_splits_off_every_fifth_image(tmp_path: Path) -> None:
+def test_folder_splits_off_about_a_fifth_by_name(tmp_path: Path) -> None:
     trees.class_folders(tmp_path, ["cat", "ant"], count=10)
-    (tmp_path / "cat" / "notes.txt").write_text("not an image")
-    (tmp_path / "cat" / "._cat_0.png").write_bytes(b"left by another system")
-    (tmp_path / ".hidden").mkdir()
     loaded = data.load(DataConfig(name="folder"), tmp_path, 8)
     assert loaded.names == ["ant", "cat"]
-    assert loaded.train_labels.tolist() == [0] * 8 + [1] * 8 and loaded.test_labels.tolist() == [0, 0, 1, 1]
-    assert loaded.train.batch(torch.tensor([0, 15]))[:, 0, 7, 7].tolist() == [40, 8]  # ant_0 has 40 + 0, cat_8 has 8
+    assert loaded.train_labels.tolist() == [0] * 9 + [1] * 6 and loaded.test_labels.tolist() == [0] + [1] * 4
+    for label, name, base in ((0, "ant", 40), (1, "cat", 0)):
+        kept = kept_for_test([f"{name}_{index}.png" for index in range(10)])
+        shown = loaded.test.batch((loaded.test_labels == label).nonzero().squeeze(1))[:, 0, 7, 7].tolist()
+        assert shown == [base + index for index in range(10) if kept[index]]
+
+
+def test_the_split_is_the_same_for_ever() -> None:
+    """Another hash would change every result on folders."""
+    kept = kept_for_test([f"{index}.jpg" for index in range(10)])
+    assert [index for index in range(10) if kept[index]] == [0]
+    large = kept_for_test([f"IMG_{index:05}.jpg" for index in range(20_000)])
+    assert 0.19 < sum(large) / len(large) < 0.21
+
+
+file_names = st.lists(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=2, max_size=12, unique=True
+)
+
+
+@given(file_names, st.randoms(use_true_random=False))
+def test_removing_a_file_moves_no_other_between_training_and_test(files: list[str], chance: random.Random) -> None:
+    before = dict(zip(files, kept_for_test(files), strict=True))
+    assert set(before.values()) == {True, False}
+    gone = chance.choice(files)
+    left = [file for file in files if file != gone]
+    chance.shuffle(left)  # nor does the order matter
+    if len(left) < 2:
+        return
+    after = dict(zip(left, kept_for_test(left), strict=True))
+    moved = [file for file in left if after[file] != before[file]]
+    one_sided = len({before[file] for file in left}) == 1
+    assert len(moved) == (1 if one_sided else 0)
+
+
+def test_a_name_counts_the_same_however_the_disk_writes_it() -> None:
+    others = [f"{index}.png" for index in range(20)]
+    for name in ("é.png", "Å.png", "ü1.png", "ü2.png", "ñ.png", "ñ2.png"):
+        composed, decomposed = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+        assert composed != decomposed
+        assert kept_for_test([composed, *others]) == kept_for_test([decomposed, *others])
+        assert sorted(kept_for_test([composed, decomposed])) == [False, True]
+
+
+def test_what_systems_leave_behind_is_not_looked_at(tmp_path: Path) -> None:
+    trees.class_folders(tmp_path, ["cat", "ant"], count=4)
+    for inside in ("", "cat"):
+        (tmp_path / inside / "__MACOSX").mkdir()
+        (tmp_path / inside / "__MACOSX" / "._x.png").write_bytes(b"")
+        (tmp_path / inside / ".hidden").mkdir()
+        for name in (".DS_Store", "Thumbs.db", "desktop.ini", "._cat_0.png"):
+            (tmp_path / inside / name).write_bytes(b"")
+    assert data.load(DataConfig(name="folder"), tmp_path, 8).names == ["ant", "cat"]  # and no warning
+
+
+def test_what_is_left_out_is_counted_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "extensions", lambda: frozenset(EXTENSIONS))  # as without AVIF and HEIC
+    trees.class_folders(tmp_path, ["cat", "ant"], count=4)
+    for name in ("cat/1.HEIC", "cat/2.heic", "ant/1.txt", "ant/README", "ant/1.avif", "list.csv", "photo.png"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "ant" / "more").mkdir()
+    (tmp_path / "cat" / "folder.png").mkdir()
+    said = (
+        f"In {tmp_path} only images directly inside a class folder are read; left out: 1 file without an ending, "
+        "1 .avif file (to read .avif, install a Pillow that has AVIF, such as the wheels of 11.3 or newer), "
+        "2 .heic files (to read .heic and .heif, run: pip install 'efcil[heif]'), 1 .txt file, "
+        "2 files beside the class folders, 2 folders inside class folders."
+    )
+    with pytest.warns(Notice) as caught:
+        loaded = data.load(DataConfig(name="folder"), tmp_path, 8)
+    assert [str(one.message) for one in caught] == [said] == loaded.notes
+    assert len(loaded.train) + len(loaded.test) == 8
+    with pytest.warns(Notice) as caught:
+        quick_learner(image_size=8).partial_fit(tmp_path)
+    assert [str(one.message) for one in caught] == [said] and caught[0].filename == __file__
+
+
+def test_what_is_left_out_of_parts_and_domains_is_counted_too(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        trees.class_folders(tmp_path / part, ["a", "b"], count=2)
+        (tmp_path / part / "a" / "x.txt").write_text("")
+    (tmp_path / "list.txt").write_text("")
+    assert [note.partition(" only ")[0] for note in folder.load(tmp_path, 8).notes] == [
+        f"In {tmp_path / 'train'}",
+        f"In {tmp_path / 'test'}",
+    ]
+    (note,) = folder.load_domains(tmp_path, 8).notes
+    assert note.endswith("left out: 2 .txt files, 1 file beside the class folders.")
+
+
+def test_an_empty_class_says_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "extensions", lambda: frozenset(EXTENSIONS))
+    trees.class_folders(tmp_path, ["cat"], count=4)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "1.heic").write_bytes(b"")
+    fails(folder.load, tmp_path, "dog holds no images", "1 .heic file", "pip install 'efcil[heif]'")
+
+
+def test_a_run_and_a_command_say_what_was_left_out(tmp_path: Path) -> None:
+    trees.class_folders(tmp_path / "own", ["cat", "ant"], count=4)
+    (tmp_path / "own" / "cat" / "notes.txt").write_text("")
+    quick = ["--set", "first.epochs=1", "--set", "incremental.epochs=1", "--set", "width=4", "--set", "image_size=8"]
+    arguments = ["--data-root", tmp_path / "own", "--method", "finetune", "--out", tmp_path / "runs"]
+    done = run_cli("run", "folder-cold2", *arguments, *quick)
+    said = f"efcil: In {tmp_path / 'own'} only images directly inside a class folder are read; left out: 1 .txt file."
+    assert done.returncode == 0 and done.stderr.strip() == said
 
 
 def test_folder_with_parts(tmp_path: Path) -> None:
@@ -367,7 +474,7 @@ def test_class_without_test_images_is_refused(tmp_path: Path) -> None:
 
 def test_limit_decodes_only_what_is_kept(tmp_path: Path) -> None:
     trees.class_folders(tmp_path, ["a", "b"], count=10)
-    (tmp_path / "a" / "a_8.png").write_bytes(b"never opened")
+    (tmp_path / "a" / "a_7.png").write_bytes(b"never opened")
     loaded = data.load(DataConfig(name="folder", images_per_class=3), tmp_path, 8)
     assert loaded.train_labels.tolist() == [0, 0, 0, 1, 1, 1] and len(loaded.train.batch(torch.arange(6))) == 6
 

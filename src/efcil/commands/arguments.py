@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,19 @@ def add_json(command: argparse.ArgumentParser, what: str = "as JSON") -> None:
     command.add_argument("--json", action="store_true", help=what)
 
 
+def default_data_root() -> Path:
+    """Where image sets are looked for and put when --data-root does not say: EFCIL_DATA, or else the folder data."""
+    return Path(os.environ.get("EFCIL_DATA") or "data")
+
+
 def add_data_root(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, for presets that need it")
+    command.add_argument(
+        "--data-root",
+        type=Path,
+        default=default_data_root(),
+        metavar="DIR",
+        help="folder of image sets, or of your own images (the folder that EFCIL_DATA names, or else data)",
+    )
 
 
 def add_out(command: argparse.ArgumentParser, default: str) -> None:

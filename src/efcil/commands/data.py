@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_json
+from efcil.commands.arguments import add_command, add_data_root, add_json
 from efcil.commands.output import print_rows
 from efcil.errors import UserError
 
@@ -19,10 +18,9 @@ def add(commands: Any) -> None:
     for name, function in (("get", data_get), ("check", data_check)):
         command = add_command(actions, name, function)
         command.add_argument("name", metavar="NAME", help="a name from `efcil data list`")
-        command.add_argument(
-            "--data-root", type=Path, default=Path("data"), metavar="DIR", help="folder of image sets (data)"
-        )
+        add_data_root(command)
         if name == "check":
+            command.add_argument("--all", action="store_true", help="decode every image and name each that is damaged")
             add_json(command)
 
 
@@ -52,12 +50,23 @@ def data_get(args: argparse.Namespace) -> None:
 
 
 def data_check(args: argparse.Namespace) -> None:
-    """Count the images of every class, decode a sample of them, and say what is wrong."""
+    """Count the images of every class, decode a sample of them or all, and say what is wrong."""
     from dataclasses import asdict
 
-    from efcil.data.fetch.check import check
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    report = check(args.name, args.data_root)
+    from efcil.data.fetch.check import SAMPLE, check
+
+    columns = ("{task.description}", BarColumn(10), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not args.all) as bar:
+        row = bar.add_task(args.name, total=None)
+        report = check(
+            args.name,
+            args.data_root,
+            None if args.all else SAMPLE,
+            progress=lambda done, total: bar.update(row, completed=done, total=total),
+        )
     if args.json:
         print(json.dumps(asdict(report), indent=2))
     else:
@@ -69,5 +78,9 @@ def data_check(args: argparse.Namespace) -> None:
             print(f"  {name}: sha256 {digest}")
         for note in report.notes:
             print(f"  {note}")
+    if args.all and len(report.problems) > 1:
+        if not args.json:
+            print("\n".join(report.problems))
+        raise UserError(f"{args.name} has {len(report.problems)} problems, each named above; put them right.")
     if report.problems:
         raise UserError(" ".join(report.problems))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from efcil.config import DataConfig
 from efcil.data.dataset import DataSet
 from efcil.data.fetch.archives import ARCHIVES
 from efcil.data.sets import cifar100, digits, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
-from efcil.errors import UserError, unknown
+from efcil.errors import Notice, UserError, unknown
 
 LOADERS: dict[str, Callable[[Path | None, int | None], DataSet]] = {
     "digits": digits.load,
@@ -79,6 +80,8 @@ def load(config: DataConfig, root: Path | None, size: int | None = None) -> Data
     if config.name not in LOADERS:
         raise unknown("data set", config.name, LOADERS)
     data = LOADERS[config.name](root, size)
+    for note in data.notes:
+        warnings.warn(note, Notice, stacklevel=2)
     for part, counts in zip(("training", "test"), data.counts(), strict=True):
         if counts.min() == 0:
             name = data.names[int(counts.argmin())]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +29,8 @@ class DataSet:
     domains: list[str] | None = None
     sources: dict[str, str] = field(default_factory=dict)
     """sha256 of each list file that decided what is in the set, so that a run can record it."""
+    notes: list[str] = field(default_factory=list)
+    """A sentence on what lies among the images and was left out, if anything does."""
 
     def limited(self, per_class: int | None) -> DataSet:
         """Only the first ``per_class`` training images of each class."""
@@ -66,20 +70,51 @@ class DataSet:
         return train, test
 
 
-def every_fifth(
-    images: ImageSet,
-    labels: Sequence[int] | npt.NDArray[np.int64],
-    names: list[str],
-    domains: list[str] | None = None,
-) -> DataSet:
-    """Split off every fifth image of a class, in order, as its test image; a class needs at least two images."""
+def every_fifth(images: ImageSet, labels: Sequence[int] | npt.NDArray[np.int64], names: list[str]) -> DataSet:
+    """Split off every fifth image of a class, in order, as its test image: for sets that never change."""
     owner = torch.as_tensor(np.asarray(labels)).long()
+    is_test = torch.zeros(len(owner), dtype=torch.bool)
+    for label in range(len(names)):
+        is_test[(owner == label).nonzero().squeeze(1)[4::5]] = True
+    return _split(images, owner, is_test, names)
+
+
+def split_by_name(
+    images: ImageSet, files: Sequence[str], labels: Sequence[int], names: list[str], domains: list[str] | None = None
+) -> DataSet:
+    """Split off about a fifth of each class as test images, by the names of its files; it needs at least two."""
+    owner = torch.tensor(labels)
     is_test = torch.zeros(len(owner), dtype=torch.bool)
     for label, name in enumerate(names):
         rows = (owner == label).nonzero().squeeze(1)
         if len(rows) < 2:
             raise UserError(f"Class {name!r} has {len(rows)} image; at least 2 are needed to keep one for the test.")
-        is_test[rows[4::5] if len(rows) >= 5 else rows[-1:]] = True
+        is_test[rows] = torch.tensor(kept_for_test([files[row] for row in rows.tolist()]))
+    return _split(images, owner, is_test, names, domains)
+
+
+def kept_for_test(files: Sequence[str]) -> list[bool]:
+    """Which of the files of a class are for the test: those whose name has a hash in the lowest fifth.
+
+    So a file stays on its side when others come and go. Where no hash is that low, the lowest of all is for the test,
+    and where none is higher, the highest is for training.
+    """
+    hashes = [_hash(file) for file in files]
+    order = sorted(range(len(files)), key=lambda row: (hashes[row], files[row]))
+    low = sum(value < 2**64 // 5 for value in hashes)
+    chosen = set(order[: min(max(low, 1), len(files) - 1)])
+    return [row in chosen for row in range(len(files))]
+
+
+def _hash(file: str) -> int:
+    """A number below 2⁶⁴ that depends on the name alone; é counts the same in either way that disks write it."""
+    name = unicodedata.normalize("NFC", file).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(name).digest()[:8])
+
+
+def _split(
+    images: ImageSet, owner: Tensor, is_test: Tensor, names: list[str], domains: list[str] | None = None
+) -> DataSet:
     train, test = (~is_test).nonzero().squeeze(1), is_test.nonzero().squeeze(1)
     return DataSet(images.subset(train), owner[train], images.subset(test), owner[test], names, domains)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,11 +12,13 @@ from torch import Tensor
 
 from efcil.data import LOADERS
 from efcil.data.dataset import DataSet
+from efcil.data.images import WORKERS, ImageSet
 from efcil.errors import UserError, unknown
 from efcil.rng import generator
 
 SAMPLE = 2  # images of each class and part that are decoded
 LISTED = 10  # sentences of one kind
+CHUNK = 64  # images that a thread decodes before it reports
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,17 @@ class Report:
     """One sentence each."""
 
 
-def check(name: str, root: Path | None, sample: int = SAMPLE, seed: int = 0) -> Report:
-    """Count the images of each class and decode ``sample`` of them, chosen by the seed, from each part."""
+def check(
+    name: str,
+    root: Path | None,
+    sample: int | None = SAMPLE,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Count the images of each class and decode ``sample`` of them, chosen by the seed, from each part.
+
+    Without a ``sample`` all are decoded, and every file that cannot be read is named.
+    """
     if name not in LOADERS:
         raise unknown("data set", name, LOADERS)
     try:
@@ -65,7 +78,7 @@ def check(name: str, root: Path | None, sample: int = SAMPLE, seed: int = 0) -> 
         return Report(name, problems=[str(error)])
     expected = EXPECTED.get(name, Expected())
     train, test = data.counts()
-    sampled, unreadable = _decode(data, sample, seed)
+    sampled, unreadable = _decode(data, sample, seed, progress)
     problems = _miscounts(data.names, train, expected.train, "training")
     problems += _miscounts(data.names, test, expected.test, "test")
     return Report(
@@ -77,8 +90,12 @@ def check(name: str, root: Path | None, sample: int = SAMPLE, seed: int = 0) -> 
         test_per_class=_range(test),
         sampled=sampled,
         sources=data.sources,
-        notes=_unequal(train, expected.train, "training") + _unequal(test, expected.test, "test"),
-        problems=problems + _first(unreadable),
+        notes=[
+            *_unequal(train, expected.train, "training"),
+            *_unequal(test, expected.test, "test"),
+            *data.notes,
+        ],
+        problems=problems + (unreadable if sample is None else _first(unreadable)),
     )
 
 
@@ -99,20 +116,37 @@ def _unequal(counts: Tensor, expected: int | None, part: str) -> list[str]:
     return [f"The classes have unequal numbers of {part} images, from {fewest} to {most}."]
 
 
-def _decode(data: DataSet, sample: int, seed: int) -> tuple[int, list[str]]:
-    """How many images were decoded, and a sentence for each that could not be."""
-    count, problems = 0, []
+def _decode(
+    data: DataSet, sample: int | None, seed: int, progress: Callable[[int, int], None]
+) -> tuple[int, list[str]]:
+    """How many images were decoded, and a sentence for each that could not be, in the order of the set."""
+    chosen: list[tuple[ImageSet, Tensor]] = []
     for part, images, labels in (("train", data.train, data.train_labels), ("test", data.test, data.test_labels)):
         for label in range(len(data.names)):
             rows = (labels == label).nonzero().squeeze(1)
-            chosen = rows[torch.randperm(len(rows), generator=generator(seed, "check", part, label))[:sample]]
-            for row in chosen:
-                count += 1
-                try:
-                    images.batch(row[None])
-                except UserError as error:
-                    problems.append(str(error))
-    return count, problems
+            if sample is not None:
+                rows = rows[torch.randperm(len(rows), generator=generator(seed, "check", part, label))[:sample]]
+            chosen += [(images, few) for few in rows.split(CHUNK)]
+    total, done = sum(len(rows) for _, rows in chosen), 0
+    problems: list[str] = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for (_, rows), found in zip(chosen, pool.map(_unreadable, chosen), strict=True):
+            problems += found
+            done += len(rows)
+            progress(done, total)
+    return total, problems
+
+
+def _unreadable(few: tuple[ImageSet, Tensor]) -> list[str]:
+    """A sentence for each of these images that cannot be decoded."""
+    images, rows = few
+    problems = []
+    for row in rows:
+        try:
+            images.batch(row[None])
+        except UserError as error:
+            problems.append(str(error))
+    return problems
 
 
 def _first(sentences: list[str]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 from efcil.data.dataset import DataSet, existing
-from efcil.data.sets.folder import class_folders, image_names, parts
+from efcil.data.sets.folder import class_folders, image_names, notes, parts
 from efcil.data.sets.lists import read_lines
 from efcil.errors import UserError
 
@@ -22,9 +23,10 @@ def load(root: Path | None, size: int | None) -> DataSet:
     names = sorted(set(read_lines(folder / "wnids.txt", REMEDY)))
     if len(names) != CLASSES:
         raise UserError(f"{folder / 'wnids.txt'} names {len(names)} classes instead of {CLASSES}; {REMEDY}.")
-    paths, labels, _ = class_folders(folder / "train", names, inside="images")
+    train = class_folders(folder / "train", names, inside="images")
     test_paths, test_labels = _annotated(folder / "val", names)
-    return parts(paths, labels, test_paths, test_labels, names, size or SIZE)
+    data = parts(train.paths, train.labels, test_paths, test_labels, names, size or SIZE)
+    return dataclasses.replace(data, notes=notes(folder / "train", train.skipped))
 
 
 def _annotated(folder: Path, names: list[str]) -> tuple[list[str], list[int]]:

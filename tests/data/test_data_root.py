@@ -1,0 +1,45 @@
+"""Every command looks for image sets, and puts them, in one and the same place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import image_trees as trees
+import pytest
+
+from conftest import run_cli
+from efcil.cli import parser
+
+COMMANDS = [
+    ["run", "digits-cold5"],
+    ["bench", "--presets", "digits-cold5", "--methods", "efc"],
+    ["data", "get", "cifar100"],
+    ["data", "check", "cifar100"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_root_is_what_is_said_then_the_environment_then_data(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EFCIL_DATA", "from-environment")
+    assert parser().parse_args([*command, "--data-root", "said"]).data_root == Path("said")
+    assert parser().parse_args(command).data_root == Path("from-environment")
+    for unset in ("", None):
+        monkeypatch.setenv("EFCIL_DATA", "") if unset == "" else monkeypatch.delenv("EFCIL_DATA")
+        assert parser().parse_args(command).data_root == Path("data")
+
+
+def test_a_run_reads_where_the_check_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.class_folders(tmp_path / "data", ["cat", "ant"], count=4)
+    quick = ["--set", "first.epochs=1", "--set", "incremental.epochs=1", "--set", "width=4", "--set", "image_size=8"]
+    monkeypatch.chdir(tmp_path)
+    for place in (None, tmp_path / "elsewhere"):
+        monkeypatch.delenv("EFCIL_DATA", raising=False)
+        if place:
+            (tmp_path / "data").rename(place)
+            monkeypatch.setenv("EFCIL_DATA", str(place))
+        checked = run_cli("data", "check", "folder")
+        assert (checked.returncode, checked.stderr) == (0, "")
+        ran = run_cli("run", "folder-cold2", "--method", "finetune", "--out", f"runs{bool(place)}", *quick)
+        assert (ran.returncode, ran.stderr) == (0, "")
