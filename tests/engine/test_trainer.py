@@ -1,0 +1,260 @@
+"""The training recipe: optimisers, learning rates and schedules against versions written by hand, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conftest import OneLayer, TinyNet, make_blobs, make_learner
+from efcil import IncrementalClassifier
+from efcil.data.images import image_set
+from efcil.engine.context import Context
+from efcil.engine.progress import Silent, Step
+from efcil.methods import METHODS
+
+FIRST, SECOND = make_blobs(["ant", "bee", "cat"], 4, size=4), make_blobs(["dog", "elk"], 5, size=4)
+Weights = list[Tensor]  # layer, its bias, head
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "adam": {"optimizer": "adam", "lr": 0.05},
+    "adam, weight decay": {"optimizer": "adam", "lr": 0.05, "weight_decay": 0.3},
+    "adam, backbone_lr": {"optimizer": "adam", "lr": 0.05, "backbone_lr": 0.01, "weight_decay": 0.1},
+    "adam, a backbone that stands still": {"optimizer": "adam", "lr": 0.05, "backbone_lr": 0.0},
+    "adam, milestones": {"optimizer": "adam", "lr": 0.05, "milestones": [0.4, 0.8], "gamma": 0.2},
+    "sgd": {"optimizer": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.0},
+    "sgd, momentum": {"optimizer": "sgd", "lr": 0.2, "momentum": 0.7, "weight_decay": 0.0},
+    "sgd, weight decay": {"optimizer": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.2},
+    "sgd, everything": {
+        **{"optimizer": "sgd", "lr": 0.2, "backbone_lr": 0.05, "momentum": 0.7, "weight_decay": 0.2},
+        **{"milestones": [0.4, 0.8], "gamma": 0.2},
+    },
+}
+FACTORS = {True: [1.0, 1.0, 0.2, 0.2, 0.04], False: [1.0] * 5}  # of five epochs, with milestones and without
+PLAIN = {"epochs": 5, "batch_size": 64, "weight_decay": 0.0, "milestones": [], "gamma": 0.2}
+
+
+def learner(first: dict[str, Any], incremental: dict[str, Any]) -> IncrementalClassifier:
+    torch.manual_seed(0)
+    backbone = OneLayer(3 * 4 * 4, 5)
+    return make_learner(backbone=backbone, first={**first, "rotation": False}, incremental=incremental)
+
+
+def trained(task: int, recipe: dict[str, Any]) -> IncrementalClassifier:
+    """A classifier that learnt this task by the recipe, and the one before it without an epoch."""
+    still = {"epochs": 0}
+    classifier = learner(still, recipe) if task else learner(recipe, still)
+    classifier.partial_fit(*FIRST)
+    return classifier.partial_fit(*SECOND) if task else classifier
+
+
+def weights_of(classifier: IncrementalClassifier) -> Weights:
+    model = classifier._model
+    assert model is not None
+    return [p.detach().double() for p in (*model.backbone.parameters(), model.newest)]
+
+
+def gradients(classifier: IncrementalClassifier, task: int, weights: Weights) -> Weights:
+    """Of the mean cross-entropy of all images of the task, among its own classes."""
+    assert classifier._preprocessing is not None
+    images, labels = SECOND if task else FIRST
+    x = classifier._preprocessing.normalised(image_set(images, 4).batch(torch.arange(len(images))), torch.device("cpu"))
+    y = torch.tensor([sorted(set(labels)).index(name) for name in labels])
+    layer, bias, head = (weight.requires_grad_() for weight in weights)
+    features = torch.tanh(x.double().flatten(1) @ layer.T + bias)
+    return list(torch.autograd.grad(F.cross_entropy(features @ head.T, y), [layer, bias, head]))
+
+
+def adam(weights: Weights, rates: list[list[float]], decay: float, gradient: Callable[[Weights], Weights]) -> Weights:
+    """Adam with an L2 penalty, as published: β = 0.9 and 0.999, ε = 1e-8."""
+    first, second = [torch.zeros_like(w) for w in weights], [torch.zeros_like(w) for w in weights]
+    for step, of_epoch in enumerate(rates, start=1):
+        found = [g + decay * w.detach() for g, w in zip(gradient(weights), weights, strict=True)]
+        first = [0.9 * m + 0.1 * g for m, g in zip(first, found, strict=True)]
+        second = [0.999 * v + 0.001 * g**2 for v, g in zip(second, found, strict=True)]
+        weights = [
+            w.detach() - rate * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
+            for w, rate, m, v in zip(weights, of_epoch, first, second, strict=True)
+        ]
+    return weights
+
+
+def sgd(
+    weights: Weights,
+    rates: list[list[float]],
+    decay: float,
+    momentum: float,
+    gradient: Callable[[Weights], Weights],
+) -> Weights:
+    """Stochastic gradient descent with an L2 penalty and momentum."""
+    velocity = [torch.zeros_like(w) for w in weights]
+    for of_epoch in rates:
+        found = [g + decay * w.detach() for g, w in zip(gradient(weights), weights, strict=True)]
+        velocity = [momentum * v + g for v, g in zip(velocity, found, strict=True)]
+        weights = [w.detach() - rate * v for w, rate, v in zip(weights, of_epoch, velocity, strict=True)]
+    return weights
+
+
+@pytest.mark.parametrize("task", [0, 1])
+@pytest.mark.parametrize("name", RECIPES)
+def test_five_epochs_are_those_of_the_optimiser_written_by_hand(name: str, task: int) -> None:
+    recipe = {**PLAIN, **RECIPES[name]}
+    start = weights_of(trained(task, {**recipe, "epochs": 0}))
+    classifier = trained(task, recipe)
+    backbone = recipe.get("backbone_lr", recipe["lr"])
+    rates = [[f * backbone, f * backbone, f * recipe["lr"]] for f in FACTORS[bool(recipe["milestones"])]]
+    gradient = lambda weights: gradients(classifier, task, weights)  # noqa: E731
+    decay = recipe["weight_decay"]
+    if recipe["optimizer"] == "adam":
+        expected = adam(start, rates, decay, gradient)
+    else:
+        expected = sgd(start, rates, decay, recipe["momentum"], gradient)
+    for found, by_hand in zip(weights_of(classifier), expected, strict=True):
+        torch.testing.assert_close(found, by_hand.detach(), rtol=1e-4, atol=2e-6)
+
+
+def test_old_heads_are_left_alone_by_decay_and_momentum() -> None:
+    recipe = {**PLAIN, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.3, "momentum": 0.9}
+    classifier = learner({"epochs": 1}, recipe).partial_fit(*FIRST)
+    assert classifier._model is not None
+    head = classifier._model.newest.detach().clone()
+    classifier.partial_fit(*SECOND)
+    assert torch.equal(classifier._model.heads[0], head)
+
+
+def test_the_rotation_head_is_trained_with_the_rate_of_the_heads_and_then_thrown_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[Tensor]] = []
+
+    def after_step(self: Any, ctx: Any) -> None:
+        assert ctx.model.rotation_head is not None
+        seen.append([p.detach().clone() for p in ctx.model.rotation_head.parameters()])
+
+    monkeypatch.setattr(METHODS["finetune"], "after_step", after_step)
+    for backbone_lr in (0.01, 0.3):
+        first = {"epochs": 2, "lr": 0.01, "backbone_lr": backbone_lr, "milestones": []}
+        classifier = make_learner(backbone=TinyNet(), first=first).partial_fit(*FIRST)
+        assert classifier._model is not None and classifier._model.rotation_head is None
+    for before, after in zip(seen[0], seen[1], strict=True):
+        assert 0 < (after - before).abs().max() < 0.011  # a step of Adam is at most its rate
+    for one, other in zip(seen[0], seen[2], strict=True):
+        assert torch.equal(one, other)  # the first step does not depend on the backbone's rate
+
+
+class Notes(Silent):
+    """Writes down everything it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.epochs: list[Step] = []
+        self.stages: list[tuple[int, str]] = []
+
+    def step(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def epoch(self, step: Step) -> None:
+        self.epochs.append(step)
+
+    def stage(self, task: int, name: str) -> None:
+        self.stages.append((task, name))
+
+
+@pytest.mark.parametrize("rotation", [True, False])
+def test_whoever_watches_is_told_every_step_epoch_and_stage(rotation: bool) -> None:
+    notes = Notes()
+    training = {"epochs": 2, "batch_size": 5}
+    classifier = make_learner(
+        "lwf", backbone=TinyNet(), watcher=notes, first={**training, "rotation": rotation}, incremental=training
+    )
+    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    turns = 4 if rotation else 1
+    first = [(0, epoch, 2, turns * count) for epoch in range(2) for count in (5, 5, 2)]
+    second = [(1, epoch, 2, count) for epoch in range(2) for count in (5, 5)]
+    assert [(s.task, s.epoch, s.epochs, s.images) for s in notes.steps] == first + second
+    assert [(e.task, e.epoch, e.epochs, e.images) for e in notes.epochs] == [
+        (t, e, 2, 0) for t in (0, 1) for e in (0, 1)
+    ]
+    assert notes.stages == [(t, name) for t in (0, 1) for name in ("before the epochs", "after the epochs")]
+    for epoch in notes.epochs:
+        steps = [s for s in notes.steps if (s.task, s.epoch) == (epoch.task, epoch.epoch)]
+        assert set(epoch.losses) == ({"ce", "kd"} if epoch.task else {"ce"})
+        for name, value in epoch.losses.items():
+            assert value == pytest.approx(sum(s.losses[name] for s in steps) / len(steps))
+
+
+# Random numbers
+
+
+def test_learning_leaves_the_random_numbers_of_the_user_alone() -> None:
+    classifier = make_learner(backbone=TinyNet())
+    before = torch.get_rng_state()
+    classifier.partial_fit(*FIRST)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Dropping(TinyNet):
+    """A backbone that draws from torch's own random numbers."""
+
+    drawn: list[Tensor] = []  # noqa: RUF012 (copies of the network note in the same place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.drawn.append(torch.rand(3))
+        return super().forward(x)
+
+
+def test_dropout_differs_from_epoch_to_epoch_and_is_decided_by_the_seed() -> None:
+    found = []
+    for user, seed in ((1, 0), (2, 0), (1, 7)):
+        torch.manual_seed(user)
+        Dropping.drawn = []
+        make_learner(backbone=Dropping(), epochs=3, seed=seed).partial_fit(*FIRST)
+        found.append(torch.stack(Dropping.drawn))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+    assert len(found[0].unique(dim=0)) == 3
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
+    "acil": {"expansion": 8},
+    "ds-al": {"expansion": 8},
+    "apr": {"pseudo_batch": 4, "attack_limit": 5, "map_epochs": 2},
+}
+DRAW_FROM_TORCH = {  # layers of PyTorch, which are made with torch's own random numbers
+    "adagauss": "the distiller",
+    "abd": "the generator",
+    "r-dfcil": "the generator",
+    "pass": "the rotation head, before it is filled from the task's own",
+}
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in DRAW_FROM_TORCH])
+def test_a_method_draws_from_the_generator_of_its_place(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own random numbers belong to the backbone; whoever else drew them would change what dropout does."""
+    reseed, expected = Context.reseed, {}
+
+    def reseeding(self: Context, *place: int | str) -> None:
+        if expected:
+            assert torch.equal(torch.get_rng_state(), expected["state"])
+        reseed(self, *place)
+        expected["state"] = torch.get_rng_state()
+
+    monkeypatch.setattr(Context, "reseed", reseeding)
+    after_task = METHODS[method].after_task
+
+    def after(self: Any, ctx: Any) -> None:
+        after_task(self, ctx)
+        assert torch.equal(torch.get_rng_state(), expected.pop("state"))
+
+    monkeypatch.setattr(METHODS[method], "after_task", after)
+    classifier = make_learner(
+        method, backbone=TinyNet(), augmentation="crop_flip", first={"rotation": False}, options=OPTIONS.get(method, {})
+    )
+    classifier.partial_fit(*FIRST)
+    classifier.partial_fit(*SECOND, **({"past": FIRST} if classifier.needs_past else {}))
