@@ -16,7 +16,9 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,12 +39,29 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.trainer import learn_task
-from efcil.errors import Notice, UserError
-from efcil.methods import build_method, method_class
+from efcil.errors import Notice, UserError, unknown
+from efcil.methods import METHODS, build_method, method_class
 from efcil.rng import generator
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
 EVALUATION_BATCH = 256
+UNKNOWN = "unknown"  # the answer for an image that is unlike every class
+UNUSUAL = 0.05  # an image less usual for its class than this share of the images that were taught is unknown
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a classifier says of N images."""
+
+    probabilities: npt.NDArray[np.float32]  # (N, m), columns in the order of classes_
+    familiarity: npt.NDArray[np.float32] | None  # (N,) how usual each is for the class it is taken for; None: no idea
+
+    @property
+    def unknown(self) -> npt.NDArray[np.bool_]:
+        """Which images are unlike every class, (N,)."""
+        if self.familiarity is None:
+            return np.zeros(len(self.probabilities), dtype=np.bool_)
+        return self.familiarity < UNUSUAL
 
 
 class IncrementalClassifier:
@@ -71,7 +90,8 @@ class IncrementalClassifier:
         self.config = from_dict(ClassifierConfig, {**settings, "method": method, "backbone": name})
         self.watcher: Watcher = watcher or Silent()
         self.classes_: npt.NDArray[Any] = np.array([])
-        self.tasks_: list[int] = []  # classes learnt in each partial_fit
+        self.tasks_: list[int] = []  # classes of each head, which is what a partial_fit with new classes adds
+        self.lessons_: list[dict[str, Any]] = []  # what was taught, merged and renamed, in order
         self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
         self._method: Method = build_method(method, self.config.options)
         self._given_backbone = None if isinstance(backbone, str) else _checked_backbone(backbone)
@@ -103,7 +123,7 @@ class IncrementalClassifier:
         """
         labelled, names = self._labelled(images, labels)
         new = self._new_classes(names)
-        task = len(self.tasks_)
+        task = len(self.lessons_)
         method = copy.deepcopy(self._method)
         device = self._device()
         if self._model is None:
@@ -113,7 +133,8 @@ class IncrementalClassifier:
             assert self._preprocessing is not None
             preprocessing = self._preprocessing
             model, old = copy.deepcopy(self._model), self._model.eval()
-        model.grow(len(new), generator(self.config.seed, "task", task, "head"))
+        if len(new):
+            model.grow(len(new), generator(self.config.seed, "task", task, "head"))
         classes = np.concatenate([self.classes_, new]) if task else new
         ctx = Context(
             config=self.config,
@@ -132,7 +153,8 @@ class IncrementalClassifier:
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
         self._model, self._method, self._preprocessing = model.eval(), method, preprocessing
-        self.classes_, self.tasks_ = classes, [*self.tasks_, len(new)]
+        self.classes_, self.tasks_ = classes, [*self.tasks_, *([len(new)] if len(new) else [])]
+        self.lessons_ = [*self.lessons_, {"what": "taught", "classes": _counted(names)}]
         self.saved_seconds_ = ctx.saved_seconds
         return self
 
@@ -141,23 +163,41 @@ class IncrementalClassifier:
     @torch.no_grad()
     def decision_function(self, images: Any) -> npt.NDArray[np.float32]:
         """One score per class seen, in the order of ``classes_``, (N, m)."""
+        model, _ = self._fitted()
+        return np.concatenate([_array(self._method.scores(model, part)) for part in self._features(images)])
+
+    @torch.no_grad()
+    def answers(self, images: Any) -> Answers:
+        """How likely each class is, and how usual each image is for the class it is taken for."""
+        model, _ = self._fitted()
+        probabilities, familiarity = [], []
+        for features in self._features(images):
+            probabilities.append(_array(self._method.probabilities(model, features)))
+            usual = self._method.familiarity(model, features)
+            familiarity.append(None if usual is None else _array(usual))
+        told = [part for part in familiarity if part is not None]
+        return Answers(np.concatenate(probabilities), np.concatenate(told) if told else None)
+
+    def _features(self, images: Any) -> Iterator[Tensor]:
+        """The features of the images, a batch at a time."""
         model, preprocessing = self._fitted()
         ready = image_set(images, preprocessing.stored)
         device = self._device()
-        scores = []
         for pixels in ready.batches(list(torch.arange(len(ready)).split(EVALUATION_BATCH))):
-            x = preprocessing.normalised(preprocessing.centred(pixels), device)
-            scores.append(self._method.scores(model, model.features(x)))
-        return cast("npt.NDArray[np.float32]", torch.cat(scores).float().cpu().numpy())
+            yield model.features(preprocessing.normalised(preprocessing.centred(pixels), device))
 
-    def predict(self, images: Any) -> npt.NDArray[Any]:
-        """The most likely class of each image."""
-        return cast("npt.NDArray[Any]", self.classes_[self.decision_function(images).argmax(1)])
+    def predict(self, images: Any, *, unknown: bool = False) -> npt.NDArray[Any]:
+        """The most likely class of each image; with ``unknown``, "unknown" for an image that is unlike every class."""
+        if not unknown:  # never rejects: what benchmarks and score measure
+            return cast("npt.NDArray[Any]", self.classes_[self.decision_function(images).argmax(1)])
+        answers = self.answers(images)
+        named = self.classes_[answers.probabilities.argmax(1)].astype(object)
+        named[answers.unknown] = UNKNOWN
+        return cast("npt.NDArray[Any]", named)
 
     def predict_proba(self, images: Any) -> npt.NDArray[np.float32]:
-        """The softmax of the scores, (N, m); columns in the order of ``classes_``."""
-        scores = torch.from_numpy(self.decision_function(images))
-        return cast("npt.NDArray[np.float32]", torch.softmax(scores, dim=1).numpy())
+        """How likely each class is, (N, m); columns in the order of ``classes_``."""
+        return self.answers(images).probabilities
 
     def score(self, images: Any, labels: Labels) -> float:
         """The fraction of images that are classified correctly."""
@@ -166,6 +206,62 @@ class IncrementalClassifier:
         if expected.shape != predicted.shape:
             raise UserError(f"{len(predicted)} images but {len(expected)} labels; give one label per image.")
         return float(np.mean(predicted == expected))
+
+    # Changing what was taught
+
+    def forget(self, name: Any) -> IncrementalClassifier:
+        """Take a class out; nothing of it stays."""
+        column = self._column(name)
+        if len(self.classes_) == 1:
+            raise UserError(f"{name} is the only class; delete the model instead.")
+        method = copy.deepcopy(self._method)
+        method.remove_class(column)
+        self._drop(column, method)
+        self.lessons_ = [_without(lesson, str(name)) for lesson in self.lessons_]
+        return self
+
+    def rename(self, old: Any, new: Any) -> IncrementalClassifier:
+        """Call a class by another name."""
+        column = self._column(old)
+        kind = self.classes_.dtype.kind
+        if kind != np.array([new]).dtype.kind:
+            raise UserError(f"class names must stay of one kind: {old!r} cannot become {new!r}.")
+        if not str(new).strip() or str(new) in map(str, self.classes_):
+            raise UserError(f"{new!r} is empty or already the name of a class; choose another.")
+        names = self.classes_.tolist()
+        names[column] = new
+        self.classes_ = np.array(names)
+        renamed = [{**lesson, "classes": _renamed(lesson["classes"], str(old), str(new))} for lesson in self.lessons_]
+        self.lessons_ = renamed
+        return self
+
+    def merge(self, into: Any, other: Any) -> IncrementalClassifier:
+        """Make two classes one, as if the images of both had been taught as the first."""
+        first, second = self._column(into), self._column(other)
+        if first == second:
+            raise UserError(f"{into} cannot be merged with itself.")
+        method = copy.deepcopy(self._method)
+        method.merge_classes(first, second)
+        self._drop(second, method)
+        merged = [{**lesson, "classes": _renamed(lesson["classes"], str(other), str(into))} for lesson in self.lessons_]
+        self.lessons_ = merged
+        return self
+
+    def _drop(self, column: int, method: Method) -> None:
+        """Go on with a method that knows nothing of this class any more."""
+        model = copy.deepcopy(self._fitted()[0])
+        head = model.remove_class(column)
+        tasks = [classes - (place == head) for place, classes in enumerate(self.tasks_)]
+        self._model, self._method, self.tasks_ = model.eval(), method, [classes for classes in tasks if classes]
+        self.classes_ = np.delete(self.classes_, column)
+
+    def _column(self, name: Any) -> int:
+        """The place of a class, which may be given as the word for a number."""
+        self._fitted()
+        names = [str(known) for known in self.classes_]
+        if str(name) not in names:
+            raise unknown("class", name, names)
+        return names.index(str(name))
 
     # Keeping
 
@@ -181,6 +277,7 @@ class IncrementalClassifier:
             "custom_backbone": self._given_backbone is not None,
             "classes": self.classes_.tolist(),
             "tasks": self.tasks_,
+            "lessons": self.lessons_,
             "preprocessing": to_dict(preprocessing),
             "frozen_batchnorm": model.frozen_batchnorm,
         }
@@ -204,6 +301,10 @@ class IncrementalClassifier:
     def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any], path: str | os.PathLike[str]) -> None:
         self._preprocessing, self.tasks_ = from_dict(Preprocessing, meta["preprocessing"]), meta["tasks"]
         self.classes_ = np.array(meta["classes"])
+        ends = np.cumsum([0, *self.tasks_])  # files of version 1 do not say from how many images
+        learnt = [self.classes_[a:b] for a, b in pairwise(ends)]
+        unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
+        self.lessons_ = meta.get("lessons", unsaid)
         model = self._fresh_model(self._preprocessing)
         for classes in self.tasks_:
             model.grow(classes)
@@ -279,10 +380,13 @@ class IncrementalClassifier:
                 f"labels must stay of one kind: the classes so far are like {self.classes_[0]}, these like {new[0]}."
             )
         again = np.intersect1d(new, self.classes_)
-        if len(again):
+        if len(again) and not self._method.refines:
             listed = ", ".join(str(name) for name in again[:5])
-            raise UserError(f"already learnt: {listed}; partial_fit takes images of new classes only.")
-        return new
+            able = ", ".join(cls.name for cls in METHODS.values() if cls.refines)
+            raise UserError(
+                f"already learnt: {listed}; {self.config.method} takes images of new classes only ({able} can)."
+            )
+        return np.setdiff1d(new, self.classes_)
 
     def _past(self, past: tuple[Any, Labels] | None, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""
@@ -340,6 +444,28 @@ def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
     """The column of each label among the classes."""
     order = np.argsort(classes)
     return torch.from_numpy(order[np.searchsorted(classes, names, sorter=order)])
+
+
+def _array(tensor: Tensor) -> npt.NDArray[np.float32]:
+    return cast("npt.NDArray[np.float32]", tensor.float().cpu().numpy())
+
+
+def _counted(names: npt.NDArray[Any]) -> dict[str, int]:
+    """How many images each class has."""
+    classes, counts = np.unique(names, return_counts=True)
+    return {str(name): int(count) for name, count in zip(classes, counts, strict=True)}
+
+
+def _renamed(classes: dict[str, int], old: str, new: str) -> dict[str, int]:
+    """The counts of a lesson with one class called by another name, which may be there already."""
+    counts: dict[str, int] = {}
+    for name, count in classes.items():
+        counts[new if name == old else name] = counts.get(new if name == old else name, 0) + count
+    return counts
+
+
+def _without(lesson: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**lesson, "classes": {known: count for known, count in lesson["classes"].items() if known != name}}
 
 
 def _label_array(labels: Labels) -> npt.NDArray[Any]:

@@ -42,3 +42,12 @@ def add_out(command: argparse.ArgumentParser, default: str) -> None:
     command.add_argument(
         "--out", type=Path, default=Path(default), metavar="DIR", help=f"folder of run folders ({default})"
     )
+
+
+def add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=Path, metavar="MODEL", help="a model file, such as pets.efcil")
+
+
+def add_photos(command: argparse.ArgumentParser) -> None:
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="a folder of class folders, or a zip of them")
+    command.add_argument("--skip-bad", action="store_true", help="leave files out that cannot be read")
