@@ -11,10 +11,11 @@ from conftest import make_blobs, make_learner
 from efcil import IncrementalClassifier
 from efcil.errors import UserError
 from efcil.methods import METHODS
+from test_contract import QUICK
 
 
 def taught(method: str = "efc++") -> IncrementalClassifier:
-    learner = make_learner(method)
+    learner = make_learner(method, options=QUICK.get(method, {}))
     return learner.partial_fit(*make_blobs(["a", "b"])).partial_fit(*make_blobs(["c", "d"], per_class=4))
 
 
