@@ -214,20 +214,38 @@ def preset_file(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Default, preset, the method's recipe, the preset's section for the method, then changes."""
-    monkeypatch.setattr(FineTune, "recipe", {"incremental": {"lr": 3.0, "epochs": 3, "batch_size": 3}})
+RECIPE = {"incremental": {"lr": 3.0, "epochs": 3, "batch_size": 3, "gamma": 3.0}}
+
+
+def test_the_users_words_win_over_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default, the method's recipe, the user's file, its section for the method, then changes."""
+    monkeypatch.setattr(FineTune, "recipe", RECIPE)
     preset = preset_file(
         tmp_path,
         """
-classifier: {incremental: {momentum: 2.0, lr: 2.0, epochs: 2, batch_size: 2}}
+classifier: {incremental: {lr: 2.0, epochs: 2, batch_size: 2}}
 methods: {finetune: {incremental: {epochs: 4, batch_size: 4}}}
 """,
     )
     later = resolve(preset, "finetune", 0, ["incremental.batch_size=5"]).classifier.incremental
-    assert (later.weight_decay, later.momentum, later.lr, later.epochs, later.batch_size) == (2e-4, 2.0, 3.0, 4, 5)
+    assert (later.weight_decay, later.gamma, later.lr, later.epochs, later.batch_size) == (2e-4, 3.0, 2.0, 4, 5)
     other = resolve(preset, "freeze", 0).classifier.incremental
-    assert (other.lr, other.epochs, other.batch_size) == (2.0, 2, 2)
+    assert (other.gamma, other.lr, other.epochs, other.batch_size) == (0.1, 2.0, 2, 2)
+    python = IncrementalClassifier("finetune", incremental={"lr": 2.0}).config.incremental
+    assert (python.lr, python.epochs) == (2.0, 3)
+
+
+def test_a_packaged_preset_yields_to_a_recipe_and_the_users_part_of_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FineTune, "recipe", RECIPE)
+    packaged = resolve("cifar100-warm10-cpu", "finetune", 0).classifier.incremental  # it is itself like another
+    assert (packaged.lr, packaged.epochs, packaged.batch_size) == (3.0, 3, 3)
+    own = preset_file(tmp_path, "like: cifar100-warm10-cpu\nclassifier: {incremental: {epochs: 5}}")
+    later = resolve(own, "finetune", 0).classifier.incremental
+    assert (later.lr, later.epochs, later.batch_size) == (3.0, 5, 3)
+    ssre = resolve(preset_file(tmp_path, "classifier: {incremental: {epochs: 5}}"), "ssre", 0).classifier.incremental
+    assert ssre.epochs == 5 and ssre.weight_decay == 5e-4  # what the user does not say is the recipe's
 
 
 def test_a_preset_like_another_changes_only_what_it_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from efcil.config import ClassifierConfig, RunConfig, from_dict, merge, to_dict
+from efcil.config import ClassifierConfig, RunConfig, deciding, from_dict, merge, to_dict
 from efcil.errors import UserError, unknown
 
 SECTIONS = ("data", "stream", "classifier")
@@ -24,16 +25,35 @@ def preset_names() -> list[str]:
 
 def read_preset(name: str) -> dict[str, Any]:
     """The content of a preset, by its name or by the path of a YAML file of your own."""
-    if name.endswith((".yaml", ".yml")):
+    packaged, own = preset_parts(name)
+    return merge(packaged, own)
+
+
+def preset_parts(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What of a preset comes with the package, and what the user wrote: a method's recipe stands between the two."""
+    is_file = name.endswith((".yaml", ".yml"))
+    content = read_sections(name, is_file)
+    like = content.pop("like")  # a preset of the package, of which this one changes some settings
+    below = {} if like is None else preset_parts(known_preset(str(like)))[0]
+    return (below, content) if is_file else (merge(below, content), {})
+
+
+def known_preset(name: str) -> str:
+    if name not in preset_names():
+        raise unknown("preset", name, preset_names())
+    return name
+
+
+def read_sections(name: str, is_file: bool) -> dict[str, Any]:
+    """The sections of one preset file, each a dictionary, with ``description`` and ``like``."""
+    if is_file:
         try:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
             raise UserError(f"The preset file {name} cannot be read: {reason}.") from None
-    elif name in preset_names():
-        text = files("efcil.bench").joinpath("presets", f"{name}.yaml").read_text()
     else:
-        raise unknown("preset", name, preset_names())
+        text = files("efcil.bench").joinpath("presets", f"{known_preset(name)}.yaml").read_text()
     try:
         content: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -53,31 +73,30 @@ def read_preset(name: str) -> dict[str, Any]:
             raise UserError(
                 f"In the preset {name}, {path} is a section with fields of its own, not the value {part!r}."
             )
-    preset = {**sections, "description": content.get("description", "")}
-    like = content.get("like")  # a preset of the package, of which this one changes some settings
-    if like is None:
-        return preset
-    if like not in preset_names():
-        raise unknown("preset", str(like), preset_names())
-    return merge(read_preset(like), preset)
+    return {**sections, "description": content.get("description", ""), "like": content.get("like")}
 
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
-    """Defaults, preset, the method's recipe, the preset's section for the method, then ``field=value`` changes."""
+    """Defaults, a packaged preset, the method's recipe, and then the user's words: a YAML file and ``field=value``."""
     from efcil.methods import method_class  # brings torch, which listing presets does not need
 
-    content = read_preset(preset)
+    packaged, own = preset_parts(preset)
     cls = method_class(method)
-    classifier = merge(content["classifier"], cls.recipe)
-    classifier = merge(classifier, content["methods"].get(method, {}))
-    settings = {section: content[section] for section in SECTIONS}
-    settings["classifier"] = merge(classifier, {"method": method, "seed": seed})
+    settings = merge({section: {} for section in SECTIONS}, _for_method(packaged, method, cls.recipe))
+    settings = merge(settings, _for_method(own, method, {}))
+    settings = merge(settings, {"classifier": {"method": method, "seed": seed}})
     for change in changes:
         settings = merge(settings, parse_change(change))
     if not isinstance(settings["classifier"], Mapping):
         raise UserError("classifier is a section with fields of its own; set one of them, such as classifier.width=16.")
     options = from_dict(cls.Options, settings["classifier"].get("options", {}), "options.")
     return from_dict(RunConfig, merge(settings, {"classifier": {"options": to_dict(options)}}))
+
+
+def _for_method(part: Mapping[str, Any], method: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of one part of a preset, the recipe put in, and then what the part says for this very method."""
+    classifier = merge(merge(part.get("classifier", {}), recipe), part.get("methods", {}).get(method, {}))
+    return {**{section: part[section] for section in SECTIONS if section in part}, "classifier": classifier}
 
 
 def parse_change(change: str) -> dict[str, Any]:
@@ -97,17 +116,30 @@ def parse_change(change: str) -> dict[str, Any]:
     return dict(nested)
 
 
+def number_settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting that can move a number of a run, defaults and options included; the seed is told apart from them."""
+    from efcil.methods import method_class
+
+    settings = deciding(config)
+    options = from_dict(method_class(config.classifier.method).Options, config.classifier.options, "options.")
+    settings["classifier"]["options"] = deciding(options)
+    del settings["classifier"]["seed"]
+    return settings
+
+
+def config_digest(config: RunConfig) -> str:
+    """A name for the settings of a run, another one as soon as any of them has another value, a default too."""
+    described = json.dumps(number_settings(config), sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
 def deviations(config: RunConfig) -> str:
     """All settings that differ from the defaults of the package and the method, in one line, as ``--set`` takes them.
 
-    Seed and device do not count. A setting that a later version adds leaves the line of an older run as it is.
+    For people: what the line leaves out has the default of its day, so only config_digest() tells runs apart.
     """
-    from efcil.methods import method_class
-
-    c = config.classifier
-    options = to_dict(method_class(c.method).Options())
-    defaults = RunConfig(classifier=ClassifierConfig(method=c.method, options=options, seed=c.seed, device=c.device))
-    before, now = flat(to_dict(defaults)), flat(to_dict(config))
+    defaults = RunConfig(classifier=ClassifierConfig(method=config.classifier.method))
+    before, now = flat(number_settings(defaults)), flat(number_settings(config))
     changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before[name]}
     words = [f"{name}={json.dumps(value, separators=(',', ':'))}" for name, value in sorted(changed.items())]
     return " ".join(words).replace('"', "")
