@@ -21,7 +21,7 @@ import numpy as np
 
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
-from efcil.bench.results import read_results, rows_of
+from efcil.bench.results import newest_rows, read_results
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
 OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#000080", "#bcbd22"]
@@ -33,9 +33,11 @@ def main(preset: str, methods: list[str], results: Path, out: Path, title: str) 
     rows = read_results(results)
     curves = {}
     for cell in cells([preset], expanded(methods), [0]):
-        every_seed = [replace(cell, seed=int(key[3])) for key in rows if key[:3] == cell.key[:3]]
-        found = rows_of(rows, every_seed)
+        seeds = sorted({int(key[3]) for key in rows if key[:3] == cell.key[:3]})
+        every_seed = [replace(cell, seed=seed) for seed in seeds]
+        found = newest_rows(rows, every_seed)
         if found:
+            print(f"{cell.label}: {len(found)} seeds, numerics version {found[0]['numerics']}")
             curves[cell.label] = np.array([row["accuracy_per_step"].split() for row in found], dtype=float)
     figure, axes = plt.subplots(figsize=(7.5, 5), dpi=130, layout="constrained")
     colours = cycle(OTHERS)

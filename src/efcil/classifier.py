@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,11 +27,12 @@ from torch import Tensor, nn
 
 from efcil.backbones import build_backbone
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
-from efcil.data.augment import AUGMENTATIONS, chosen, stored_size
+from efcil.data.augment import AUGMENTATIONS, augmented_size, chosen, stored_size
 from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
 from efcil.data.sets.folder import class_folders, notes
 from efcil.engine import state
 from efcil.engine.context import Context
+from efcil.engine.fingerprint import fingerprint
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
@@ -136,6 +135,7 @@ class IncrementalClassifier:
         if len(new):
             model.grow(len(new), generator(self.config.seed, "task", task, "head"))
         classes = np.concatenate([self.classes_, new]) if task else new
+        earlier = self._past(past, device)
         ctx = Context(
             config=self.config,
             task=task,
@@ -147,8 +147,8 @@ class IncrementalClassifier:
             preprocessing=preprocessing,
             augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
             device=device,
-            identity=self._fingerprint(labelled, names),
-            past=self._past(past, device),
+            identity=self._fingerprint(labelled, names, earlier),
+            past=earlier,
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
@@ -322,21 +322,27 @@ class IncrementalClassifier:
     # Small things
 
     def fingerprint(self, images: Any, labels: Labels | None = None) -> str:
-        """A name for learning these images next: equal for equal settings, classes and images.
+        """A name for learning these images next: equal for equal settings, classes, images and weights to start from.
 
         For the first task it leaves out what does not touch its epochs, so most methods have it in common.
         """
         return self._fingerprint(*self._labelled(images, labels))
 
-    def _fingerprint(self, images: ImageSet, names: npt.NDArray[Any]) -> str:
-        settings = deciding(self.config)
-        later = ["method", "options", "incremental"] if not self.tasks_ and self._method.shares_first_task else []
-        for name in later:
-            del settings[name]
-        described = json.dumps([settings, self.classes_.tolist(), names.tolist()], sort_keys=True)
-        digest = hashlib.sha256(described.encode())
-        digest.update(images.batch(torch.arange(min(16, len(images)))).numpy().tobytes())
-        return digest.hexdigest()
+    def _fingerprint(
+        self, images: ImageSet, names: npt.NDArray[Any], past: tuple[ImageSet, Tensor] | None = None
+    ) -> str:
+        settings = {**deciding(self.config), "options": deciding(self._method.options)}
+        if self._model is None:
+            size = augmented_size(self._augmentation(images.size), images.size)
+            weights = self._fresh_model(Preprocessing(images.size, size, (), ())).state_dict()
+            if self._method.shares_first_task:
+                for name in ("method", "options", "incremental"):
+                    del settings[name]
+        else:
+            weights = {**self._model.state_dict(), **state.prefixed("method", self._method.state())}
+        earlier, columns = ([], {}) if past is None else ([past[0]], {"past": past[1]})
+        described = [settings, self.classes_.tolist(), names.tolist()]
+        return fingerprint(described, {**weights, **columns}, images, *earlier)
 
     @property
     def kept_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import time
@@ -13,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from conftest import cli_command, cli_environment
-from efcil.bench.campaign import Job, campaign, cells, next_job, seed_list
+from efcil.bench.campaign import Job, campaign, cells, in_turn, seed_list
 from efcil.bench.display import campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.published import PUBLISHED, published
-from efcil.bench.results import Cell, append_result, read_results, rows_of, summary
+from efcil.bench.results import Cell, append_result, read_results, summary
 from efcil.bench.scenarios import preset_names, resolve
 from efcil.cli import main
 from efcil.errors import UserError
@@ -27,15 +26,21 @@ TINY = "width=8,first.epochs=1,incremental.epochs=1,stream.steps=2"
 
 
 def metrics(a_step: float, a_inc: float = 50.0) -> dict[str, object]:
-    return {
+    numbers = {
         "per_step_accuracy": a_step,
         "average_incremental_accuracy": a_inc,
         "average_forgetting": 1.0,
         "plasticity": 2.0,
         "seconds": 120.0,
+    }
+    return {
+        **numbers,
         "kept_bytes": 4000,
-        "steps": [{"per_step_accuracy": 90.0}, {"per_step_accuracy": a_step}],
+        "steps": [{**numbers, "step": 1, "per_step_accuracy": 90.0}, {**numbers, "step": 2}],
         "accuracy_matrix": [[90.0, None], [10.0, a_step]],
+        "classes_per_task": [10] * 10,
+        "first_step": 1,
+        "finished": False,
     }
 
 
@@ -44,6 +49,28 @@ def test_cells_are_every_combination_with_changes() -> None:
     assert len(found) == 8
     assert found[1] == Cell("a", "efc++", ("options.eta=1", "width=8"), 0)
     assert found[1].label == "efc++ options.eta=1 width=8"
+
+
+@pytest.mark.parametrize(
+    ("entry", "method", "changes"),
+    [
+        ("efc++:first.milestones=[0.4,0.8],options.eta=1", "efc++", ("first.milestones=[0.4,0.8]", "options.eta=1")),
+        ("efc++:options={a: [1,2],b: 3},width=8,", "efc++", ("options={a: [1,2],b: 3}", "width=8")),
+        ("efc++:options.x=[[1,2],[3,4]]", "efc++", ("options.x=[[1,2],[3,4]]",)),
+        ("my.module:Mine", "my.module:Mine", ()),
+        ("my.module:Mine:options.x=a:b,width=8", "my.module:Mine", ("options.x=a:b", "width=8")),
+        ("efc++:options.x=a:b", "efc++", ("options.x=a:b",)),
+        ("efc++:", "efc++", ()),
+    ],
+)
+def test_a_method_and_its_changes_are_told_apart(entry: str, method: str, changes: tuple[str, ...]) -> None:
+    (cell,) = cells(["a"], [entry], [0])
+    assert (cell.method, cell.changes) == (method, changes)
+
+
+def test_milestones_of_a_campaign_arrive() -> None:
+    (cell,) = cells(["digits-cold5"], ["efc++:first.milestones=[0.4,0.8],options.eta=1"], [0])
+    assert cell.config.classifier.first.milestones == (0.4, 0.8) and cell.config.classifier.options["eta"] == 1.0
 
 
 def test_the_grids_of_tables_4_to_6_are_the_rows_of_the_paper() -> None:
@@ -66,41 +93,23 @@ def test_every_grid_can_be_resolved() -> None:
 def test_seeds_are_lists_or_ranges() -> None:
     assert seed_list("3,1") == [3, 1]
     assert seed_list("0-2") == [0, 1, 2]
-    with pytest.raises(UserError, match="--seeds takes numbers"):
-        seed_list("one")
+    for wrong in ("one", "3-1", "", "-1"):
+        with pytest.raises(UserError, match="--seeds takes numbers"):
+            seed_list(wrong)
 
 
-def test_a_result_replaces_its_own_row_only(tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    for seed, value in ((0, 10.0), (1, 20.0), (0, 30.0)):
-        append_result(table, Cell("digits-cold5", "efc++", (), seed), metrics(value))
-    rows = read_results(table)
-    assert {key[3]: float(row["per_step_accuracy"]) for key, row in rows.items()} == {"0": 30.0, "1": 20.0}
-    (line,) = summary(rows.values())
-    assert (line["per_step_accuracy"], line["minutes"], line["seeds"]) == (25.0, 2.0, 2)
-    assert line["per_step_accuracy_std"] == pytest.approx(50**0.5)  # two values 10 apart, unbiased
-
-
-def test_a_row_counts_only_for_the_settings_it_was_made_with(tmp_path: Path) -> None:
-    table, preset = tmp_path / "runs.csv", tmp_path / "mine.yaml"
-    preset.write_text("like: digits-cold5\nclassifier: {width: 8, device: cpu}\n")
-    cell = Cell(str(preset), "ssre", ("incremental.milestones=[0.5,0.9]",), 3)
-    assert {"width=8", "data.name=digits", "incremental.milestones=[0.5,0.9]"} < set(cell.settings.split())
-    assert not any(word in cell.settings for word in ("seed", "device", "options"))
-    append_result(table, cell, metrics(64.0))
-    assert len(rows_of(read_results(table), [cell])) == 1
-    preset.write_text("like: digits-cold5\nclassifier: {width: 9}\n")
-    edited = Cell(*dataclasses.astuple(cell))
-    assert rows_of(read_results(table), [edited]) == []
-    append_result(table, edited, metrics(65.0))
-    (row,) = read_results(table).values()
-    assert row["per_step_accuracy"] == "65.0000" and "width=9" in row["settings"]
-
-
-def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="not a table of efcil results"):
-        read_results(tmp_path / "other.csv")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), [(["--workers", "-1"], "--workers"), (["--seeds", "3-1"], "--seeds")]
+)
+def test_campaigns_of_nothing_are_refused(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "runs.csv")]
+    assert main(["bench", "--presets", "digits-cold5", "--methods", "freeze", *arguments, *places]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+    assert main(["bench", "--presets", "digits-cold5", "--methods", "freeze", "--workers", "0", *places]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_published_numbers_belong_to_presets_and_stand_beside_ours() -> None:
@@ -142,7 +151,7 @@ def test_a_campaign_skips_what_is_done_and_survives_a_crash(tmp_path: Path) -> N
     good, bad = campaign(todo, out, table, None, workers=2)
     assert (good.status, bad.status) == ("done", "failed")
     assert "stopped being" in bad.message  # the run's own sentence
-    assert list(read_results(table)) == [good.cell.key]
+    assert list(read_results(table)) == [good.cell.identity]
     content = json.loads((good.folder / "metrics.json").read_text())
     (row,) = read_results(table).values()
     assert float(row["per_step_accuracy"]) == pytest.approx(content["per_step_accuracy"], abs=1e-4)
@@ -187,17 +196,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 def test_runs_that_can_share_a_first_task_do_not_both_train_it(tmp_path: Path) -> None:
     jobs = [Job(cell, tmp_path / f"{n}") for n, cell in enumerate(cells(["a"], ["efc++", "efc"], [0, 1]))]
-    assert next_job(jobs) is jobs[0]
+    first = in_turn(jobs)
+    assert next(first) is jobs[0]
     jobs[0].status = "running"
-    assert next_job(jobs) is jobs[2]  # the other seed
+    assert next(first) is jobs[2]  # the other seed
     jobs[2].status = "running"
-    assert next_job(jobs) is jobs[1]  # nothing better to do
+    assert next(first) is jobs[1]  # nothing better to do
     jobs[0].folder.mkdir()
-    (jobs[0].folder / "metrics.json").write_text(json.dumps({"steps": [{}]}))
+    (jobs[0].folder / "metrics.json").write_text(json.dumps(metrics(64.0)))
+    assert next(in_turn(jobs)) is jobs[1]
     jobs[1].status = "done"
-    assert next_job(jobs) is jobs[3]
+    assert list(in_turn(jobs)) == [jobs[3]]
     jobs[3].status = "done"
-    assert next_job(jobs) is None
+    assert list(in_turn(jobs)) == []
 
 
 def test_a_wrong_name_fails_before_anything_runs(tmp_path: Path) -> None:
@@ -230,7 +241,7 @@ def test_runs_at_work_stand_on_top_of_the_live_table_and_waiting_ones_are_counte
     todo = cells(["imagenet-subset-cold10"], ["adagauss"], range(len(statuses)))
     jobs = [Job(cell, tmp_path / str(cell.seed), status) for cell, status in zip(todo, statuses, strict=True)]
     jobs[2].folder.mkdir()
-    (jobs[2].folder / "metrics.json").write_text(json.dumps({**metrics(64.0), "classes_per_task": [10] * 10}))
+    (jobs[2].folder / "metrics.json").write_text(json.dumps(metrics(64.0)))
     console = Console(width=80)
     with console.capture() as captured:
         console.print(campaign_table(jobs))
@@ -249,3 +260,45 @@ def test_methods_share_the_first_task_and_end_as_if_they_had_not(tmp_path: Path)
     assert len(list((tmp_path / "first-tasks").iterdir())) == 1  # trained once for all three
     for state in (tmp_path / "alone").glob("*/state.efcil"):
         assert state.read_bytes() == (tmp_path / "shared" / state.parent.name / "state.efcil").read_bytes()
+
+
+# Several campaigns
+
+
+def bench_command(table: Path, out: Path, seeds: str) -> list[str]:
+    where = ["--results", str(table), "--out", str(out), "--workers", "1"]
+    return cli_command("bench", "--presets", "digits-cold5", "--methods", f"finetune:{QUICK}", "--seeds", seeds, *where)
+
+
+QUICK = f"{TINY},data.images_per_class=4,stem_stride=2"
+
+
+@pytest.mark.parametrize(("seeds", "others"), [("0-1", "2-3"), ("0-2", "0-2")], ids=["apart", "the same"])
+def test_two_campaigns_at_once_lose_no_row_and_do_nothing_twice(seeds: str, others: str, tmp_path: Path) -> None:
+    table = tmp_path / "results" / "runs.csv"
+    started = [
+        subprocess.Popen(bench_command(table, tmp_path / "runs", asked), env=cli_environment(), stdout=subprocess.PIPE)
+        for asked in (seeds, others)
+    ]
+    for process in started:
+        process.communicate(timeout=500)
+    assert [process.returncode for process in started] == [0, 0]
+    wanted = cells(["digits-cold5"], [f"finetune:{QUICK}"], sorted({*seed_list(seeds), *seed_list(others)}))
+    assert list(read_results(table)) == [cell.identity for cell in wanted]
+    assert len(table.read_text().splitlines()) == 1 + len(wanted)  # the table itself has them all
+    for cell in wanted:  # each was run by one of the two
+        assert (tmp_path / "runs" / cell.name / "log.txt").read_text().count("2 tasks with") == 1
+
+
+def test_a_preset_that_is_edited_while_a_campaign_runs_makes_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset, table = tmp_path / "mine.yaml", tmp_path / "runs.csv"
+    text = "like: digits-cold5\nclassifier: {width: 8, first: {epochs: 1}, incremental: {epochs: 1}}\n"
+    preset.write_text(text)
+    (cell,) = cells([str(preset)], ["finetune:data.images_per_class=4,stream.steps=2"], [0])
+    assert cell.config.classifier.width == 8  # the campaign has read it
+    preset.write_text(text.replace("width: 8", "width: 4"))
+    (job,) = campaign([cell], tmp_path / "runs", table, None, workers=1)
+    assert job.status == "failed" and "changed while the campaign ran" in job.message
+    assert read_results(table) == {}

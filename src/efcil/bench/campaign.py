@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from efcil.bench.results import Cell, append_result, read_results, rows_of
-from efcil.bench.runs import run_name
-from efcil.bench.scenarios import resolve
+from efcil.bench.gpus import gpu_environment, visible_gpus
+from efcil.bench.results import Cell, append_result, read_results, record_path, rows_of
+from efcil.bench.runs import read_metrics
+from efcil.engine import numerics
+from efcil.engine.locks import locked
 from efcil.errors import UserError
 
 POLL_SECONDS = 1.0
@@ -26,30 +29,47 @@ class Job:
     cell: Cell
     folder: Path
     status: str = "waiting"  # waiting, running, done, failed
+    slot: int = 0  # which of the runs at the same time it is
     process: subprocess.Popen[bytes] | None = None
+    claim: ExitStack = field(default_factory=ExitStack)  # held while it runs: no other campaign takes it
     message: str = ""
 
     @property
     def stream(self) -> tuple[str, int]:
         return self.cell.preset, self.cell.seed
 
-    def metrics(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, Any]:
+        """What the run has measured so far; nothing if that cannot be read, which its own process will say."""
         try:
-            found: dict[str, object] = json.loads((self.folder / "metrics.json").read_text())
-        except (OSError, json.JSONDecodeError):
+            return read_metrics(self.folder / "metrics.json")
+        except UserError:
             return {}
-        return found
 
 
 def cells(presets: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
     """Every combination, seed by seed; ``efc++:options.drift=none,options.eta=1`` is a method with changes."""
-    found = []
-    for seed in seeds:
-        for preset in presets:
-            for entry in methods:
-                method, _, changes = entry.partition(":")
-                found.append(Cell(preset, method, tuple(filter(None, changes.split(","))), seed))
-    return found
+    return [Cell(preset, *method_and_changes(entry), seed) for seed in seeds for preset in presets for entry in methods]
+
+
+def method_and_changes(entry: str) -> tuple[str, tuple[str, ...]]:
+    """``efc++:width=8`` or ``module:Class:width=8`` as the method and its changes, split at commas outside brackets."""
+    method, _, rest = entry.partition(":")
+    name, _, more = rest.partition(":")
+    if name and "=" not in name:  # no change, so the class of a module
+        method, rest = f"{method}:{name}", more
+    return method, tuple(filter(None, split_outside_brackets(rest)))
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """``a=[1,2],b=3`` as ``a=[1,2]`` and ``b=3``."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{(") - (letter in ")}]")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def campaign(
@@ -61,19 +81,27 @@ def campaign(
     watch: Callable[[list[Job]], None] = lambda jobs: None,
 ) -> list[Job]:
     """Run what the results do not have with these settings, ``workers`` at a time; returns what became of each."""
+    if workers < 1:
+        raise UserError(f"--workers takes the number of runs at the same time, at least 1, not {workers}.")
+    jobs = [Job(cell, out / cell.name) for cell in todo]  # a wrong name fails now, not in an hour
     done = read_results(results)
-    jobs = []
-    for cell in todo:
-        config = resolve(cell.preset, cell.method, cell.seed, cell.changes)  # a wrong name fails now, not in an hour
-        folder = out / run_name(cell.preset, config, cell.changes)
-        jobs.append(Job(cell, folder, "done" if rows_of(done, [cell]) else "waiting"))
+    for job in jobs:
+        job.status = "done" if rows_of(done, [job.cell]) else "waiting"
+    gpus = visible_gpus(os.environ)
     try:
         while any(job.status in ("waiting", "running") for job in jobs):
             for job in jobs:
                 if job.process is not None and job.process.poll() is not None:
                     _finish(job, results)
-            while sum(job.status == "running" for job in jobs) < workers and (chosen := next_job(jobs)):
-                _start(chosen, data_root)
+                elif job.status == "waiting" and record_path(results, job.cell).exists():
+                    job.status = "done"  # by another campaign
+            for job in in_turn(jobs):
+                free = set(range(workers)) - {job.slot for job in jobs if job.status == "running"}
+                if not free:
+                    break
+                if _claimed(job):
+                    job.slot = min(free)
+                    _start(job, data_root, gpus)
             watch(jobs)
             time.sleep(POLL_SECONDS)
     finally:
@@ -81,26 +109,39 @@ def campaign(
             if job.process is not None and job.process.poll() is None:
                 job.process.terminate()
                 job.process.wait()
+            job.claim.close()
     watch(jobs)
     return jobs
 
 
-def next_job(jobs: Sequence[Job]) -> Job | None:
-    """The first that waits, but rather one of another stream than one whose first task is being trained right now."""
-    begun = {job.stream for job in jobs if job.status == "running" and not job.metrics().get("steps")}
+def in_turn(jobs: Sequence[Job]) -> Iterator[Job]:
+    """Those that wait, one by one; rather of another stream than one whose first task is being trained right now."""
     waiting = [job for job in jobs if job.status == "waiting"]
-    return min(waiting, key=lambda job: job.stream in begun, default=None)
+    while waiting:
+        begun = {job.stream for job in jobs if job.status == "running" and not job.metrics().get("steps")}
+        chosen = min(waiting, key=lambda job: job.stream in begun)
+        waiting.remove(chosen)
+        yield chosen
 
 
-def _start(job: Job, data_root: Path | None) -> None:
+def _claimed(job: Job) -> bool:
+    """Whether no other campaign has this run; from now on this one does."""
+    try:
+        job.claim.enter_context(locked(job.folder / ".claim", "claimed by another campaign"))
+    except UserError:
+        return False
+    return True
+
+
+def _start(job: Job, data_root: Path | None, gpus: Sequence[str]) -> None:
     cell = job.cell
     command = [sys.executable, "-m", "efcil", "run", cell.preset, "--method", cell.method, "--resume"]
     command += ["--seed", str(cell.seed), "--out", str(job.folder.parent)]
     command += ["--first-tasks", str(job.folder.parent / "first-tasks")]  # the same for most methods: train it once
     command += [part for change in cell.changes for part in ("--set", change)]
     command += ["--data-root", str(data_root)] if data_root else []
-    environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ}
-    job.folder.mkdir(parents=True, exist_ok=True)
+    own_gpu = gpu_environment(job.slot, gpus, cell.config.classifier.device)
+    environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ, **own_gpu}
     with (job.folder / "output.txt").open("ab") as output:
         job.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     job.status = "running"
@@ -108,21 +149,29 @@ def _start(job: Job, data_root: Path | None) -> None:
 
 def _finish(job: Job, results: Path) -> None:
     assert job.process is not None
-    metrics = job.metrics()
-    if job.process.returncode == 0 and metrics.get("finished"):
-        append_result(results, job.cell, metrics)
-        job.status = "done"
-    else:
+    metrics, code = job.metrics(), job.process.returncode
+    made = (metrics.get("config_digest"), metrics.get("numerics"))
+    if code != 0 or not metrics.get("finished"):
         job.status = "failed"
         lines = (job.folder / "output.txt").read_text(errors="replace").strip().splitlines()
-        job.message = lines[-1] if lines else f"exit code {job.process.returncode}"
+        job.message = lines[-1] if lines else f"exit code {code}"
+    elif made != (job.cell.config_digest, numerics.VERSION):
+        job.status = "failed"
+        job.message = "its preset or the program was changed while the campaign ran; start the campaign again"
+    else:
+        append_result(results, job.cell, metrics)
+        job.status = "done"
     job.process = None
+    job.claim.close()
 
 
 def seed_list(text: str) -> list[int]:
     """``0,1,2`` or ``0-4`` as numbers."""
     try:
         first, dash, last = text.partition("-")
-        return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
+        seeds = list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"--seeds takes numbers such as 0,1,2 or 0-4, not {text!r}.") from None
+        seeds = []
+    if not seeds:
+        raise UserError(f"--seeds takes numbers such as 0,1,2 or, from the smaller to the greater, 0-4, not {text!r}.")
+    return seeds

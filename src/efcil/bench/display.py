@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.table import Table
@@ -38,6 +39,17 @@ def campaign_table(jobs: list[Job]) -> Table:
         table.add_row(
             job.cell.preset, job.cell.label, str(job.cell.seed), job.status, *numbers, style=STYLE[job.status]
         )
+    return table
+
+
+def plan_table(plan: list[dict[str, Any]]) -> Table:
+    """A line per run and per stale row, with their numbers on top."""
+    counts = Counter(line["status"].partition(":")[0] for line in plan)
+    table = compact_table(f"{counts['done']} done, {counts['to run']} to run, {counts['stale']} stale rows")
+    for name in ("preset", "method", "seed", "status"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("preset", "seed"))
+    for line in plan:
+        table.add_row(*(str(line[name]) for name in ("preset", "method", "seed", "status")))
     return table
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from efcil.errors import unknown
+
 BYTES = {"float32": 4, "float64": 8, "int64": 8}
 PAPER = {
     **{"n": 512, "P": 11_159_232},  # features and convolution weights of the paper's ResNet-18
@@ -17,6 +19,9 @@ def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...
     """``"m n float64"`` as the numbers m and n and the type, which is float32 unless it is named."""
     names = shape.split()
     dtype = names.pop() if names and names[-1] in BYTES else "float32"
+    for name in names:
+        if name not in sizes:
+            raise unknown(f"size in the shape {shape!r}", name, sizes)
     return tuple(sizes[name] for name in names), dtype
 
 

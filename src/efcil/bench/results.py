@@ -1,10 +1,22 @@
-"""The table of finished runs: one CSV row each, small enough to be committed, so that a campaign goes on anywhere."""
+"""The table of finished runs: one row each, small enough to be committed, so that a campaign goes on anywhere.
+
+Every run has a record of its own, a small JSON file beside the table (``runs.records`` beside ``runs.csv``) that nobody
+else writes: campaigns on one machine or on several can add to the same results, through a shared folder or through git.
+The table is generated from the records; a row that only the table has, such as one from before there were records,
+stays in it.
+
+A row counts for a run only if it was made with the very settings the run has now and with today's numerics. Any other
+row is stale: it is kept, and never in a mean with rows of another kind.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +25,21 @@ from typing import Any
 
 from efcil import __version__
 from efcil.bench.metrics import NAMES
-from efcil.bench.scenarios import deviations, resolve
+from efcil.bench.runs import run_name
+from efcil.bench.scenarios import config_digest, deviations, resolve
+from efcil.config import RunConfig
+from efcil.engine import numerics
+from efcil.engine.locks import locked
 from efcil.engine.state import write_text
 from efcil.errors import UserError
 
 KEY = ("preset", "method", "changes", "seed")
-COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
+IDENTITY = (*KEY, "numerics", "config_digest")  # what makes two rows two
+FIRST_COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
+COLUMNS = (*FIRST_COLUMNS, "config_digest", "numerics")
+UNRECORDED = {"config_digest": "", "numerics": "1"}  # tables of numerics version 1 had neither column
 Row = dict[str, str]
+Results = dict[tuple[str, ...], Row]
 
 
 @dataclass(frozen=True)
@@ -36,36 +56,111 @@ class Cell:
         return self.preset, self.method, " ".join(self.changes), str(self.seed)
 
     @cached_property
-    def settings(self) -> str:
+    def config(self) -> RunConfig:
         """What the preset, the method's recipe and the changes come to."""
-        return deviations(resolve(self.preset, self.method, self.seed, self.changes))
+        return resolve(self.preset, self.method, self.seed, self.changes)
+
+    @cached_property
+    def settings(self) -> str:
+        """What of it differs from the defaults, for people to read."""
+        return deviations(self.config)
+
+    @cached_property
+    def config_digest(self) -> str:
+        return config_digest(self.config)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The row that this run would have if it were made now."""
+        return *self.key, str(numerics.VERSION), self.config_digest
+
+    @property
+    def name(self) -> str:
+        """A readable name, of its folder for one."""
+        return run_name(self.preset, self.config, self.changes)
 
     @property
     def label(self) -> str:
         return " ".join([self.method, *self.changes])
 
 
-def read_results(path: Path) -> dict[tuple[str, ...], Row]:
-    """Rows by their key; an empty table when there is no file yet."""
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise UserError(f"{path} is not a table of efcil results; choose another --results file.")
-        return {tuple(row[name] for name in KEY): row for row in reader}
+# Reading
 
 
-def rows_of(results: dict[tuple[str, ...], Row], cells: Iterable[Cell]) -> list[Row]:
-    """The rows of those cells that were run with the settings they have now; an edited preset has none."""
-    return [row for cell in cells if (row := results.get(cell.key)) and row["settings"] == cell.settings]
+def read_results(path: Path) -> Results:
+    """All rows, of the table and of the records beside it; none when there is nothing yet."""
+    rows = _read_table(path) if path.exists() else {}
+    for record in sorted(records_folder(path).glob("*.json")):
+        row = _read_record(record)
+        rows[_identity(row)] = row
+    return rows
 
 
-def append_result(path: Path, cell: Cell, metrics: dict[str, Any]) -> None:
-    """Add or replace the row of this run; the file is rewritten whole, in key order."""
-    rows = read_results(path)
-    rows[cell.key] = {
-        **dict(zip(KEY, cell.key, strict=True)),
+def _read_table(path: Path) -> Results:
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the first column
+        lines = list(csv.reader(io.StringIO(text)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a table of efcil results ({error}).") from None
+    columns = tuple(lines[0]) if lines else ()
+    if columns not in (COLUMNS, FIRST_COLUMNS):
+        raise UserError(f"{path} is not a table of efcil results; choose another --results file.")
+    rows: Results = {}
+    for number, line in enumerate(lines[1:], start=2):
+        if line:
+            if len(line) != len(columns):
+                raise UserError(
+                    f"{path}, line {number}, has {len(line)} cells instead of {len(columns)}; put it right."
+                )
+            row = {**UNRECORDED, **dict(zip(columns, line, strict=True))}
+            _check(row, f"{path}, line {number},")
+            rows[_identity(row)] = row
+    return rows
+
+
+def _read_record(path: Path) -> Row:
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"The record {path} cannot be read ({error}); remove it to run that cell anew.") from None
+    if not isinstance(row, dict) or set(row) != set(COLUMNS) or not all(isinstance(v, str) for v in row.values()):
+        raise UserError(f"{path} is not the record of a run; remove it, or restore it from a copy.")
+    _check(row, f"The record {path}")
+    return row
+
+
+def _check(row: Row, where: str) -> None:
+    """Numbers must be numbers, whoever edited the file."""
+    for name in (*NAMES, "seconds", "seed", "kept_bytes", "numerics"):
+        try:
+            value = float(row[name]) if name in (*NAMES, "seconds") else int(row[name])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError(f"{where} has {row[name]!r} where the number {name} should be; put it right.")
+
+
+def _identity(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in IDENTITY)
+
+
+# Writing
+
+
+def records_folder(path: Path) -> Path:
+    return path.with_suffix(".records")
+
+
+def record_path(path: Path, cell: Cell) -> Path:
+    """The record of this run as it would be made now; the digest at the end tells all runs apart."""
+    digest = hashlib.sha256(json.dumps(cell.identity).encode()).hexdigest()[:12]
+    return records_folder(path) / f"{cell.name}_{digest}.json"
+
+
+def append_result(path: Path, cell: Cell, metrics: Mapping[str, Any]) -> None:
+    """Write the record of this run, and the table anew from all records."""
+    row = {
+        **dict(zip(IDENTITY, cell.identity, strict=True)),
         "settings": cell.settings,
         **{name: f"{metrics[name]:.4f}" for name in NAMES},
         "seconds": f"{metrics['seconds']:.0f}",
@@ -74,22 +169,82 @@ def append_result(path: Path, cell: Cell, metrics: dict[str, Any]) -> None:
         "accuracy_per_step": " ".join(f"{step['per_step_accuracy']:.2f}" for step in metrics["steps"]),
         "accuracy_per_task": " ".join(f"{value:.2f}" for value in metrics["accuracy_matrix"][-1]),
     }
-    table = io.StringIO()
-    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[key] for key in sorted(rows))
-    write_text(path, table.getvalue())
+    ordered = {name: row[name] for name in COLUMNS}
+    write_text(record_path(path, cell), json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+    write_table(path)
+
+
+def write_table(path: Path) -> None:
+    """Generate the table; one process at a time, so that the last one to write has seen every record."""
+    with locked(records_folder(path) / ".lock"):
+        rows = read_results(path)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[identity] for identity in sorted(rows))
+        write_text(path, table.getvalue())
+
+
+# Choosing
+
+
+def rows_of(results: Results, cells: Iterable[Cell]) -> list[Row]:
+    """The rows of those cells that were run with the settings they have now and with today's numerics."""
+    return [row for cell in cells if (row := results.get(cell.identity))]
+
+
+def stale_rows(results: Results, cells: Iterable[Cell]) -> list[Row]:
+    """The other rows of these cells: made with other settings, other defaults or another numerics version."""
+    wanted = {cell.key: cell.identity for cell in cells}
+    return [row for identity, row in sorted(results.items()) if wanted.get(identity[:4], identity) != identity]
+
+
+def planned(results: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """What a campaign would do with each cell, and every stale row with what makes it stale."""
+    plan = []
+    for cell in cells:
+        status = "done" if rows_of(results, [cell]) else "to run"
+        plan.append({"preset": cell.preset, "method": cell.label, "seed": cell.seed, "status": status})
+        for row in stale_rows(results, [cell]):
+            version = int(row["numerics"])
+            why = f"numerics {version}, now {numerics.VERSION}" if version != numerics.VERSION else "other settings"
+            plan.append({**plan[-1], "status": f"stale: {why}"})
+    return plan
+
+
+def newest_rows(results: Results, cells: Iterable[Cell]) -> list[Row]:
+    """For tables: of each method the rows that count now or, where there are none, those of the newest older numerics.
+
+    Of older rows with several settings those that are called the same today are taken, or else the most numerous.
+    """
+    lines: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        lines.setdefault(cell.key[:3], []).append(cell)
+    found: list[Row] = []
+    for members in lines.values():
+        current = rows_of(results, members)
+        older = [row for row in stale_rows(results, members) if int(row["numerics"]) < numerics.VERSION]
+        if not current and older:
+            newest = max(int(row["numerics"]) for row in older)
+            alike: dict[str, list[Row]] = {}
+            for row in older:
+                if int(row["numerics"]) == newest:
+                    alike.setdefault(row["settings"], []).append(row)
+            current = alike.get(members[0].settings) or max(alike.values(), key=len)
+        found += current
+    return found
 
 
 def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Mean and spread over the seeds of every preset × method × changes."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    """Mean and spread over the seeds of every preset × method × changes; rows of different making are never mixed."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["preset"], row["method"], row["changes"]), []).append(row)
+        made = (row["numerics"], row["config_digest"] or row["settings"])
+        groups.setdefault((row["preset"], row["method"], row["changes"], *made), []).append(row)
     table = []
-    for (preset, method, changes), members in sorted(groups.items()):
+    for (preset, method, changes, version, _), members in sorted(groups.items()):
         line: dict[str, Any] = {"preset": preset, "method": method, "changes": changes, "seeds": len(members)}
-        line["label"] = f"{method} {changes}".rstrip()
+        line |= {"label": f"{method} {changes}".rstrip(), "numerics": int(version)}
         for name in NAMES:
             values = [float(row[name]) for row in members]
             line[name] = mean(values)

@@ -6,6 +6,7 @@ metrics.json     accuracy matrix and the paper's numbers, rewritten after every 
 state.efcil      the classifier after the last finished step
 log.txt          one line per epoch and step
 checkpoint.efcil the last finished epoch of the step being learnt, while there is one
+.lock            held by the process that works on the folder
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import hashlib
 import io
 import json
 import platform
+import re
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,15 +29,19 @@ import yaml
 from efcil import __version__, data
 from efcil.bench.evaluate import accuracy_per_task
 from efcil.bench.metrics import NAMES, summarize
-from efcil.bench.scenarios import flat
+from efcil.bench.scenarios import config_digest, flat, number_settings
 from efcil.classifier import IncrementalClassifier
-from efcil.config import RunConfig, deciding, to_dict
+from efcil.config import RunConfig, to_dict
 from efcil.data.stream import Stream
+from efcil.engine import numerics
+from efcil.engine.locks import locked
 from efcil.engine.progress import Watcher
 from efcil.engine.state import write_bytes, write_text
 from efcil.errors import UserError
 
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
+LOCK = ".lock"
+BEGUN = ("metrics.json", "metrics.csv", "run.json", "config.yaml", "log.txt")  # what a run writes before it has learnt
 
 
 class RunWatcher(Watcher, Protocol):
@@ -49,7 +57,7 @@ class RunWatcher(Watcher, Protocol):
 def run_name(preset: str, config: RunConfig, changes: Sequence[str] = ()) -> str:
     """A readable folder name that says what was run."""
     parts = [Path(preset).stem, config.classifier.method, f"seed{config.classifier.seed}", *changes]
-    name = "_".join(part.replace("/", "-").replace(" ", "") for part in parts)
+    name = "_".join(re.sub(r"[/:]", "-", part).replace(" ", "") for part in parts)
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
@@ -71,6 +79,21 @@ def run(
     metrics = existing_metrics(folder, config, resume)
     if metrics.get("finished"):
         return metrics
+    with claimed(folder):
+        metrics = existing_metrics(folder, config, resume)  # another process may have worked on it until just now
+        return learn_stream(config, preset, folder, watcher, data_root, first_tasks, metrics)
+
+
+def learn_stream(
+    config: RunConfig,
+    preset: str,
+    folder: Path,
+    watcher: RunWatcher,
+    data_root: Path | None,
+    first_tasks: Path | None,
+    metrics: dict[str, Any],
+) -> dict[str, Any]:
+    """The steps that the metrics do not have yet."""
     stream = Stream(data.load(config.data, data_root, stored_image_size(config)), config.stream, config.classifier.seed)
     state, checkpoint = folder / "state.efcil", folder / "checkpoint.efcil"
     if metrics:
@@ -78,7 +101,9 @@ def run(
     else:
         metrics = describe(config, preset, folder, stream)
     classifier = (
-        IncrementalClassifier.load(state) if state.exists() else IncrementalClassifier.from_config(config.classifier)
+        IncrementalClassifier.load(state, device=config.classifier.device)
+        if state.exists()
+        else IncrementalClassifier.from_config(config.classifier)
     )
     classifier.watcher, classifier.config = watcher, config.classifier  # what moves no number may be new
     watcher.begin(metrics, classifier.work([len(task.train) for task in stream]))
@@ -111,6 +136,33 @@ def run(
     return metrics
 
 
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """The folder for this process alone; a run that failed before it had learnt anything was never begun."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    busy = f"Another process is at work on the run in {folder}; wait for it, or choose another --out."
+    with locked(folder / LOCK, busy):
+        try:
+            yield
+        except Exception:
+            if not any((folder / name).exists() for name in ("state.efcil", "checkpoint.efcil")):
+                remove_beginning(folder)
+            raise
+        finally:
+            if [path.name for path in folder.iterdir()] == [LOCK]:
+                (folder / LOCK).unlink()
+                for place in made:
+                    with suppress(OSError):  # somebody else has put something there
+                        place.rmdir()
+
+
+def remove_beginning(folder: Path) -> None:
+    if (folder / "metrics.json").exists():  # the sign that the folder is a run
+        for name in BEGUN:
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+
+
 def copy(source: Path, target: Path) -> None:
     """Copy a file that is there to a place where there is none."""
     if source.exists() and not target.exists():
@@ -126,12 +178,19 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
                 f"{folder} holds a classifier but no metrics.json; remove the folder or choose another --out."
             )
         return {}
-    metrics: dict[str, Any] = json.loads(path.read_text())
+    metrics = read_metrics(path)
     if not resume:
         how = "is already finished" if metrics["finished"] else "was begun before; add --resume to go on"
         raise UserError(f"The run in {folder} {how}. To run it anew, remove the folder or choose another --out.")
-    before, now = flat(yaml.safe_load((folder / "config.yaml").read_text())), flat(to_dict(config))
-    free = now.keys() - flat(deciding(config)).keys()  # such as workers, which may change on the way
+    version = metrics.get("numerics", 1)
+    if version != numerics.VERSION:
+        raise UserError(
+            f"The run in {folder} was made with numerics version {version}, this efcil has {numerics.VERSION}; "
+            "remove the folder to run it anew, or choose another --out."
+        )
+    before, now = read_config(folder / "config.yaml"), flat(to_dict(config))
+    counted = {"classifier.seed", *flat(number_settings(config))}
+    free = now.keys() - counted  # such as workers, which may change on the way
     for name in sorted((before.keys() | now.keys()) - free):
         if before.get(name) != now.get(name):
             raise UserError(
@@ -139,6 +198,55 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
                 "resume it with the same settings, or choose another --out."
             )
     return metrics
+
+
+def damaged(path: Path, why: object) -> UserError:
+    return UserError(f"{path} is damaged ({' '.join(str(why).split())}); remove the folder to run it anew.")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of a run."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from None
+    if not isinstance(content, dict):
+        raise damaged(path, "it is not a list of named values")
+    return content
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """The metrics of a run, whole enough to go on with and to be shown."""
+    metrics = read_json(path)
+    kinds = {"finished": bool, "steps": list, "accuracy_matrix": list, "classes_per_task": list, "first_step": int}
+    for name, kind in {**kinds, "seconds": int | float, "kept_bytes": int}.items():
+        if not isinstance(metrics.get(name), kind):
+            raise damaged(path, f"{name} is missing or of the wrong kind")
+    numbers = (*NAMES, "step", "seconds")
+    whole = [
+        isinstance(step, dict) and all(_is_number(step.get(name)) for name in numbers) for step in metrics["steps"]
+    ]
+    rows = [isinstance(row, list) and len(row) == len(whole) for row in metrics["accuracy_matrix"]]
+    if not all(whole) or not all(rows) or len(rows) != len(whole) or len(whole) > len(metrics["classes_per_task"]):
+        raise damaged(path, "its steps and its accuracy matrix do not fit each other")
+    if whole and not all(_is_number(metrics.get(name)) for name in NAMES):
+        raise damaged(path, "its last numbers are missing")
+    return metrics
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings that a run was begun with, by their dotted names."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise damaged(path, error) from None
+    if not isinstance(content, dict):
+        raise damaged(path, "it is not a list of sections")
+    return flat(content)
 
 
 def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> dict[str, Any]:
@@ -151,6 +259,8 @@ def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> di
         "preset": preset,
         "method": config.classifier.method,
         "seed": config.classifier.seed,
+        "config_digest": config_digest(config),
+        "numerics": numerics.VERSION,
         "class_order": stream.splits,
         "first_step": stream.first_step,
         "data_sources": stream.data.sources,
@@ -169,6 +279,8 @@ def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> di
         "method": config.classifier.method,
         "preset": preset,
         "seed": config.classifier.seed,
+        "config_digest": config_digest(config),
+        "numerics": numerics.VERSION,
         "seconds": 0.0,
         "kept_bytes": 0,
         "finished": False,
@@ -179,7 +291,7 @@ def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> di
 
 def check_same_stream(folder: Path, stream: Stream) -> None:
     """The images on disk may have changed since the run was begun."""
-    if json.loads((folder / "run.json").read_text())["class_order"] != stream.splits:
+    if read_json(folder / "run.json").get("class_order") != stream.splits:
         raise UserError(f"The data now has other classes than when the run in {folder} was begun; check --data-root.")
 
 

@@ -117,7 +117,7 @@ def parse_change(change: str) -> dict[str, Any]:
 
 
 def number_settings(config: RunConfig) -> dict[str, Any]:
-    """Every setting that can move a number of a run, defaults and options included; the seed is told apart from them."""
+    """Every setting that can move a number of a run, defaults and options included; the seed stands for itself."""
     from efcil.methods import method_class
 
     settings = deciding(config)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from efcil.commands.arguments import add_command, add_json
 from efcil.commands.output import print_rows
+from efcil.errors import UserError
 
 
 def add(commands: Any) -> None:
@@ -16,14 +18,19 @@ def add(commands: Any) -> None:
 def methods(args: argparse.Namespace) -> None:
     """List the methods: name, year, idea, and what is kept between tasks (bytes at the paper's 512 features)."""
     from efcil.bench.footprint import footprint
-    from efcil.methods import METHODS
+    from efcil.methods import available_methods, method_class
 
     rows = []
-    for cls in METHODS.values():
-        per_class, once = footprint(cls.shapes, cls.Options())
+    for name in available_methods():
+        try:
+            cls = method_class(name)
+            per_class, once = footprint(cls.shapes, cls.Options())
+        except UserError as error:  # a method of another package does not hide the rest
+            print(f"efcil: {error}", file=sys.stderr)
+            continue
         rows.append(
             {
-                "name": cls.name,
+                "name": name,
                 "year": cls.year,
                 "exemplar_free": cls.exemplar_free,
                 "stores": cls.stores,

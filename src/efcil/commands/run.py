@@ -14,7 +14,7 @@ from efcil.commands.arguments import add_command, add_data_root, add_json, add_o
 def add(commands: Any) -> None:
     command = add_command(commands, "run", run)
     command.add_argument("preset", metavar="PRESET", help="a name from `efcil presets`, or a YAML file of your own")
-    command.add_argument("--method", default="efc++", help="a name from `efcil methods` (default: %(default)s)")
+    command.add_argument("--method", default="efc++", help="a name from `efcil methods`, or module:Class (%(default)s)")
     command.add_argument("--seed", type=int, default=0, help="seed of class order, initial weights and all else (0)")
     add_data_root(command)
     add_out(command, "runs")

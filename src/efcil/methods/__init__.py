@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from efcil.config import from_dict
 from efcil.engine.method import Method
-from efcil.errors import unknown
+from efcil.errors import UserError, unknown
 from efcil.methods.abd import ABD
 from efcil.methods.acil import ACIL
 from efcil.methods.adagauss import AdaGauss
@@ -48,11 +50,45 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+OUTSIDE = "efcil.methods"  # the group of entry points by which other packages add methods
+
+
 def method_class(name: str) -> type[Method]:
-    """The class of this method."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
+    """The class of this method: one of the package, an entry point of another package, or ``module:Class``."""
+    if name in METHODS:
+        return METHODS[name]
+    added = outside_methods()
+    if name in added:
+        return _imported(name, added[name])
+    if ":" in name:
+        return _imported(name, EntryPoint(name, name, OUTSIDE))
+    raise unknown("method", name, available_methods())
+
+
+def outside_methods() -> dict[str, EntryPoint]:
+    """Methods that other packages add, not yet imported; a name that the package itself has is not theirs to take."""
+    return {entry.name: entry for entry in entry_points(group=OUTSIDE) if entry.name not in METHODS}
+
+
+def _imported(name: str, entry: EntryPoint) -> type[Method]:
+    """The class behind ``module:Class``; whatever goes wrong in a module of somebody else is one sentence."""
+    if not all(part.isidentifier() for part in re.split("[.:]", entry.value)) or entry.value.count(":") != 1:
+        raise UserError(f"The method {name!r} must be a name from `efcil methods`, or module:Class.")
+    try:
+        cls = entry.load()
+    except Exception as error:
+        raise UserError(
+            f"The method {name!r} cannot be loaded ({type(error).__name__}: {' '.join(str(error).split())}); "
+            "install its package, or put its folder on PYTHONPATH."
+        ) from None
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise UserError(f"The method {name!r} is not a subclass of efcil.engine.method.Method.")
+    missing = [attribute for attribute in ("name", "year", "idea") if not hasattr(cls, attribute)]
+    if missing:
+        raise UserError(
+            f"The method {name!r} does not say its {' and '.join(missing)}; add what is missing to its class."
+        )
+    return cls
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
@@ -62,5 +98,5 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 
 def available_methods() -> list[str]:
-    """Names of all methods."""
-    return list(METHODS)
+    """Names of all methods, those that other packages add at the end."""
+    return [*METHODS, *sorted(outside_methods())]
