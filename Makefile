@@ -26,9 +26,12 @@ lint: .venv/installed
 bench: .venv/installed
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/speed.py
 
+mutants: .venv/installed
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python tools/mutants $(MUTANTS)
+
 format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info
+	rm -rf .venv .mutants .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info

@@ -1,0 +1,224 @@
+"""Mutation testing: are the tests good enough to notice small wrong changes to the code?
+
+    python tools/mutants              a sample of 300 mutants, always the same
+    python tools/mutants --all        every mutant
+    python tools/mutants --only efm   those of the files whose path has this in it
+
+It prints the share of mutants that a test noticed, for each file and over all, and every mutant that none noticed.
+Those of survivors.yaml are explained there (no test can notice them); they count neither as noticed nor as missed. The
+exit code is 1 when less than 95 % are noticed, or when an explanation fits no mutant any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from mutations import Mutant, mutants_of
+from reach import Reach, fingerprint, record
+from trial import OPTIONS, limit, prepare, try_mutant
+
+ROOT = Path(__file__).parents[2]
+MUTATED = [
+    "src/efcil/engine/trainer.py",
+    "src/efcil/bench/metrics.py",
+    "src/efcil/paper/*.py",
+    "src/efcil/methods/*.py",
+]
+TESTS = [  # those that run in this process; the command line's are processes of their own, which no mutant reaches
+    *("tests/engine/*.py", "tests/paper/*.py", "tests/parts/*.py", "tests/methods/*.py", "tests/bench/test_metrics.py"),
+    *("tests/test_contract.py", "tests/test_classifier.py", "tests/test_mistakes.py", "tests/test_config.py"),
+    "tests/test_docs.py::test_every_method_has_a_page_with_all_options_and_their_defaults",
+]
+SETTINGS = ("tests/test_docs.py", "tests/test_config.py", "tests/methods/test_settings.py")
+"""Tests that look at defaults and recipes, which are made when a module is imported and not in any call."""
+KEPT = ROOT / ".mutants"
+LEAST = 0.95
+Task = TypeVar("Task")
+
+
+@dataclass
+class Outcome:
+    mutant: Mutant
+    noticed: bool
+    by: str  # the test that noticed it
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Mutation testing.", prog="python tools/mutants")
+    parser.add_argument("--all", action="store_true", help="every mutant instead of a sample")
+    parser.add_argument("--sample", type=int, default=300, help="number of mutants in the sample")
+    parser.add_argument("--seed", type=int, default=0, help="which sample")
+    parser.add_argument("--only", default="", help="only files whose path has this in it")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT / "src"))
+    prepare()
+    begun = time.monotonic()
+    every = [m for path in expanded(MUTATED) for m in mutants_of(path, (ROOT / path).read_text())]
+    explained = explanations()
+    stale = sorted(set(explained) - {(m.path, m.key) for m in every})
+    chosen = [m for m in every if arguments.only in m.path]
+    if not arguments.all and len(chosen) > arguments.sample:
+        chosen = random.Random(arguments.seed).sample(chosen, arguments.sample)
+    reach = reached(expanded(TESTS), arguments.jobs)
+    print(f"{len(chosen)} of {len(every)} mutants, {len(reach)} tests.", flush=True)
+    tried = [m for m in chosen if (m.path, m.key) not in explained]
+    outcomes = run(tried, reach, arguments.jobs)
+    left = [(m, explained[m.path, m.key]) for m in chosen if (m.path, m.key) in explained]
+    return report(outcomes, left, stale, time.monotonic() - begun)
+
+
+def expanded(patterns: list[str]) -> list[str]:
+    """Files of these patterns; what names one test of a file stays as it is."""
+    return [
+        name
+        for pattern in patterns
+        for name in ([pattern] if "::" in pattern else sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(pattern)))
+    ]
+
+
+def explanations() -> dict[tuple[str, str], str]:
+    """File and key of each explained mutant, and why no test notices it."""
+    listed = yaml.safe_load((Path(__file__).parent / "survivors.yaml").read_text()) or {}
+    return {(path, key): reason for path, entries in listed.items() for key, reason in entries.items()}
+
+
+# Which tests
+
+
+def reached(tests: list[str], jobs: int) -> Reach:
+    """What each test calls; kept for every test file until it or the package changes."""
+    KEPT.mkdir(exist_ok=True)
+    kept = {test: KEPT / f"{fingerprint(ROOT, test)}.json" for test in tests}
+    missing = [test for test in tests if not kept[test].exists()]
+    if missing:
+        print(f"Noting what the tests of {len(missing)} files call, which takes about as long as they do.", flush=True)
+
+    def recording(test: str, folder: Path) -> int:
+        quietly(KEPT / "log")
+        return record(ROOT, test, [*OPTIONS, f"--basetemp={folder / 'temporary'}"], kept[test])
+
+    for test, code, _ in forked(missing, recording, jobs):
+        if code != 0:
+            sys.exit(f"{test} fails without any mutant (exit code {code}); see {KEPT / 'log'}.")
+    return {name: noted for test in tests for name, noted in json.loads(kept[test].read_text()).items()}
+
+
+def tests_of(mutant: Mutant, reach: Reach) -> list[str]:
+    """The tests that can notice it, the quickest first."""
+    if mutant.in_function:
+        called = f"{mutant.path}::{mutant.scope}"
+        found = [test for test, noted in reach.items() if called in noted["calls"]]
+    else:
+        called = f"{mutant.path}::"
+        found = [
+            test
+            for test, noted in reach.items()
+            if test.startswith(SETTINGS) or any(call.startswith(called) for call in noted["calls"])
+        ]
+    return sorted(found, key=lambda test: reach[test]["seconds"])
+
+
+# Running
+
+
+def run(mutants: list[Mutant], reach: Reach, jobs: int) -> list[Outcome]:
+    """Try them all, several at a time."""
+    outcomes = []
+    tests = {mutant: tests_of(mutant, reach) for mutant in mutants}
+
+    def trying(mutant: Mutant, folder: Path) -> int:
+        limit(30 + 3 * sum(reach[test]["seconds"] for test in tests[mutant]))
+        quietly(folder / "log")
+        return try_mutant(ROOT, mutant, tests[mutant], folder)
+
+    for mutant in mutants:
+        if not tests[mutant]:
+            outcomes.append(Outcome(mutant, False, "no test calls it"))
+    begun = time.monotonic()
+    for mutant, code, folder in forked([mutant for mutant in mutants if tests[mutant]], trying, jobs):
+        if code == 4:
+            sys.exit(f"pytest could not be started:\n{(folder / 'log').read_text()}")
+        failed = folder / "failed"
+        by = failed.read_text() if failed.exists() else f"ended by signal {-code}"
+        outcomes.append(Outcome(mutant, code != 0, by if code else f"{len(tests[mutant])} tests"))
+        mark = "noticed " if code else "SURVIVED"
+        place = f"{len(outcomes):4}/{len(mutants)} {time.monotonic() - begun:5.0f}s"
+        print(f"{place} {mark} {mutant.path}:{mutant.line} {mutant.key[:110]} [{outcomes[-1].by}]", flush=True)
+    return outcomes
+
+
+def forked(tasks: list[Task], function: Callable[[Task, Path], int], jobs: int) -> Iterator[tuple[Task, int, Path]]:
+    """Each task in a process of its own, with a folder of its own: task, exit code and folder, as they end."""
+    waiting, running = list(reversed(tasks)), {}
+    with tempfile.TemporaryDirectory() as temporary:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                task, folder = waiting.pop(), Path(tempfile.mkdtemp(dir=temporary))
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os._exit(function(task, folder))
+                    finally:
+                        os._exit(70)
+                running[child] = (task, folder)
+            child, status = os.wait()
+            task, folder = running.pop(child)
+            yield task, os.waitstatus_to_exitcode(status), folder
+            shutil.rmtree(folder)
+
+
+def quietly(log: Path) -> None:
+    """What this process prints goes to a file."""
+    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(stream, 1)
+    os.dup2(stream, 2)
+
+
+# Reporting
+
+
+def report(
+    outcomes: list[Outcome], explained: list[tuple[Mutant, str]], stale: list[tuple[str, str]], seconds: float
+) -> int:
+    tried, noticed = (
+        Counter(outcome.mutant.path for outcome in outcomes),
+        Counter(outcome.mutant.path for outcome in outcomes if outcome.noticed),
+    )
+    print("\nMutants that no test noticed:")
+    for outcome in sorted(outcomes, key=lambda o: (o.mutant.path, o.mutant.line)):
+        if not outcome.noticed:
+            m = outcome.mutant
+            print(f"  {m.path}:{m.line} in {m.scope or 'module'}\n    - {m.before}\n    + {m.after}")
+    print("\nMutants that no test can notice, with the reason:")
+    for mutant, reason in sorted(explained, key=lambda pair: (pair[0].path, pair[0].line)):
+        print(f"  {mutant.path}:{mutant.line} {mutant.key}\n    {reason}")
+    for path, key in stale:
+        print(f"  OUT OF DATE: {path} has no mutant {key!r} any more; remove it from survivors.yaml.")
+    print("\nNoticed per file:")
+    for path in sorted(tried):
+        print(f"  {noticed[path] / tried[path]:6.1%}  {noticed[path]:4} of {tried[path]:4}  {path}")
+    share = sum(noticed.values()) / max(1, len(outcomes))
+    print(
+        f"\n{share:.1%} of {len(outcomes)} mutants were noticed ({LEAST:.0%} are needed), {len(explained)} more are "
+        f"explained; {seconds / 60:.1f} minutes."
+    )
+    return 1 if share < LEAST or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
