@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -32,17 +33,45 @@ def test_the_matrix_of_many_tasks_is_whole(tasks: int) -> None:
     assert last == [str(tasks - 1), f"{100:.{digits}f}", *[f"{12.34:.{digits}f}"] * (tasks - 1), "12.3"]
 
 
-@pytest.mark.parametrize(("width", "losses"), [(80, False), (120, True)])
-def test_a_narrow_line_shows_place_and_time_left_and_a_wide_one_the_losses_too(
-    width: int, losses: bool, tmp_path: Path
-) -> None:
+SHOWN = {  # columns of the window: what the line says beside bar and percentage
+    40: ["task 1/10", " left"],
+    60: ["r-dfcil", "task 1/10", "epoch 1/30", " left"],
+    80: ["r-dfcil", "task 1/10", "epoch 1/30", "images/s", " left"],
+    120: ["r-dfcil", "task 1/10", "epoch 1/30", "images/s", " left", "ce 2.123", "hkd 0.500"],
+}
+
+
+@pytest.mark.parametrize("width", SHOWN)
+def test_the_bar_has_room_in_every_window_and_the_rest_as_it_fits(width: int, tmp_path: Path) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
     with RunDisplay(console, tmp_path, "r-dfcil") as display:
         display.begin({"classes_per_task": [10] * 10, "first_step": 1, "steps": []}, [240_000] + 9 * [30_000])
         display.begun = (display.begun[0] - 10, 0)  # ten seconds ago
-        display.step(Step(0, 0, 30, {"ce": 2.1234, "hkd": 0.5}, 2000))
+        display.step(Step(0, 0, 30, {"ce": 2.1234, "hkd": 0.5}, 127_500))
         display.bar.refresh()
-    line = out.getvalue().split("r-dfcil")[-1]
-    assert "task 1/10  epoch 1/30" in line and "images/s" in line and "42:2" in line and " left" in line
-    assert ("ce 2.123" in line) == losses
+        line = shown(out)
+        assert len(line) <= width and "…" not in line
+        assert line.count("━") + line.count("╸") >= 2 and " 25 %" in line and "0:30" in line
+        assert [word for word in SHOWN[120] if word in line] == SHOWN[width]
+        display.stage(0, "after the epochs")
+        display.bar.refresh()
+        line = shown(out)
+        assert (
+            len(line) <= width and "…" not in line and "task 1/10  after the epochs" in line and "━" in line
+        )  # a quarter of at least eight
+
+
+@pytest.mark.parametrize("width", [20, 30, 40])
+def test_a_long_name_leaves_the_bar_its_place(width: int, tmp_path: Path) -> None:
+    out = io.StringIO()
+    with RunDisplay(Console(file=out, width=width, force_terminal=True), tmp_path, "n" * 60) as display:
+        display.begin({"classes_per_task": [10] * 10, "first_step": 1, "steps": []}, [1000] * 10)
+        display.step(Step(0, 0, 30, {"ce": 2.1}, 500))
+        display.bar.refresh()
+        assert "━" in shown(out) and "task 1/10" in shown(out) and "%" in shown(out)
+
+
+def shown(out: io.StringIO) -> str:
+    """The last line that was drawn, without the codes that move the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue().rstrip().split("\r")[-1]).strip("\n").rstrip()

@@ -9,12 +9,14 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column, Table
 
 from efcil.bench.metrics import NAMES
 from efcil.engine.progress import Step
 from efcil.errors import UserError
+
+NARROWEST, WIDEST = 8, 24  # columns of the bar
 
 
 class RunDisplay:
@@ -22,13 +24,11 @@ class RunDisplay:
 
     def __init__(self, console: Console, folder: Path, title: str, tensorboard: bool = False) -> None:
         self.console, self.folder, self.title = console, folder, title
+        self.meter = BarColumn(bar_width=NARROWEST)
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn(
-                "{task.percentage:3.0f} %  {task.fields[rate]}  {task.fields[left]}  [dim]{task.fields[losses]}"
-            ),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            self.meter,
+            TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
         )
@@ -42,7 +42,7 @@ class RunDisplay:
 
     def __enter__(self) -> RunDisplay:
         self.bar.start()
-        self.row = self.bar.add_task(self.title, total=None, rate="", left="", losses="")
+        self.row = self.bar.add_task(self.title, total=None, numbers="")
         return self
 
     def __exit__(
@@ -76,14 +76,21 @@ class RunDisplay:
         now = self.done + self.in_task
         seconds = time.monotonic() - self.begun[0]
         rate = (now - self.begun[1]) / max(seconds, 1e-6)
-        shown = step.losses if self.console.width >= 120 else {}  # a narrow line has room for the time left only
-        self.bar.update(
-            self.row,
+        task, epoch = f"task {step.task + 1}/{len(self.work)}", f"epoch {step.epoch + 1}/{step.epochs}"
+        percent = f"{100 * now / max(sum(self.work), 1):3.0f} %"
+        left = f"{_clock((sum(self.work) - now) / max(rate, 1e-6))} left"
+        speed = f"{rate:,.0f} images/s"
+        losses = [f"{name} {value:.3f}" for name, value in step.losses.items()]
+        self._show(
+            [
+                ([self.title, task, epoch], [percent, speed, left, *losses]),
+                ([self.title, task, epoch], [percent, speed, left]),
+                ([self.title, task, epoch], [percent, left]),
+                ([self.title, task], [percent, left]),
+                ([task], [percent, left]),
+                ([task], [percent]),
+            ],
             completed=now,
-            description=f"{self.title}  task {step.task + 1}/{len(self.work)}  epoch {step.epoch + 1}/{step.epochs}",
-            rate=f"{rate:,.0f} images/s",
-            left=f"{_clock((sum(self.work) - now) / max(rate, 1e-6))} left",
-            losses="  ".join(f"{name} {value:.3f}" for name, value in shown.items()),
         )
 
     def epoch(self, step: Step) -> None:
@@ -94,7 +101,8 @@ class RunDisplay:
                 self.events.add_scalar(f"loss/task{step.task + 1}/{name}", value, step.epoch + 1)
 
     def stage(self, task: int, name: str) -> None:
-        self.bar.update(self.row, description=f"{self.title}  task {task + 1}/{len(self.work)}  {name}", losses="")
+        place = f"task {task + 1}/{len(self.work)}"
+        self._show([([self.title, place, name], []), ([place, name], []), ([place], [])])
 
     def finished_step(self, metrics: dict[str, Any]) -> None:
         task = len(metrics["steps"])
@@ -108,6 +116,19 @@ class RunDisplay:
         if self.events is not None:
             for name in NAMES:
                 self.events.add_scalar(f"metrics/{name}", last[name], last["step"])
+
+    def _show(self, lines: list[tuple[list[str], list[str]]], **changes: Any) -> None:
+        """The first of these lines, before and after the bar, that leaves room for a bar in this window; or the last.
+
+        What does not fit would be cut off by rich column by column, the bar first.
+        """
+        for place, numbers in lines:
+            before, after = "  ".join(place), "  ".join(numbers)
+            room = self.console.width - len(before) - len(after) - 3  # a space after each column
+            if room >= NARROWEST:
+                break
+        self.meter.bar_width = max(NARROWEST, min(WIDEST, room))
+        self.bar.update(self.row, description=before, numbers=after, **changes)
 
     def _write(self, line: str) -> None:
         assert self.log is not None
