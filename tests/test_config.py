@@ -316,6 +316,36 @@ def test_every_preset_resolves_for_every_method(preset: str, method: str) -> Non
     assert read_preset(preset)["description"]
 
 
+PUBLISHED = {  # presets whose name begins so: the options that the authors use there
+    "tiny-imagenet": {
+        "dpcr": {"gamma": 2000, "lambda_lwf": 10},
+        "apr": {"pseudo_batch": 64, "pseudo_iterations": 6, "attack_batch": 64, "attack_iterations": 6, "gamma": 40},
+        "acil": {"expansion": 8192, "gamma": 0.1},
+        "ds-al": {"expansion": 8192, "compensation": 0.6},
+    },
+    "imagenet-subset": {
+        "dpcr": {"gamma": 2000, "lambda_lwf": 5},
+        "apr": {"pseudo_batch": 16, "pseudo_iterations": 2, "attack_batch": 16, "attack_iterations": 3, "gamma": 40},
+        "acil": {"expansion": 16384, "gamma": 0.1},
+        "ds-al": {"expansion": 16384, "compensation": 0.6},
+    },
+    "imagenet1k": {
+        "dpcr": {"gamma": 200, "lambda_lwf": 10},
+        "apr": {"pseudo_batch": 64, "gamma": 24},
+        "acil": {"expansion": 16384, "gamma": 0.1},
+        "ds-al": {"expansion": 16384, "compensation": 1.5},
+    },
+}
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name.startswith(tuple(PUBLISHED))])
+def test_presets_have_the_options_that_authors_published_for_their_images(preset: str) -> None:
+    (methods,) = (published for start, published in PUBLISHED.items() if preset.startswith(start))
+    for method, options in methods.items():
+        resolved = resolve(preset, method, 0).classifier.options
+        assert {name: resolved[name] for name in options} == options, method
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
