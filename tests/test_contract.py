@@ -560,6 +560,22 @@ def test_batchnorm_stays_as_the_first_task_left_it(case: str, tmp_path: Path) ->
     assert all(same) == METHODS[CASES[case][0]].freezes_batchnorm
 
 
+@pytest.mark.parametrize("batchnorm", ["frozen", "learning"])
+@every_method
+def test_batchnorm_does_as_it_is_told(case: str, batchnorm: str, tmp_path: Path) -> None:
+    """Whatever the method's own way is; a network that is not trained after the first task has nothing to learn."""
+    classifier, statistics = fresh(case, batchnorm=batchnorm), []
+    for index in (0, 1):
+        teach(classifier, TASKS[index], TASKS[:index])
+        tensors, _ = contents(saved(classifier, tmp_path), tmp_path)
+        statistics.append([value for name, value in tensors.items() if ".norm.running_mean" in name])
+    same = [torch.equal(before, after) for before, after in zip(*statistics, strict=True)]
+    assert len(same) > 10
+    trained = not METHODS[CASES[case][0]].freezes_backbone
+    assert (not any(same)) if batchnorm == "learning" and trained else all(same)
+    assert saved(IncrementalClassifier.load(tmp_path / "compare.efcil"), tmp_path) == saved(classifier, tmp_path)
+
+
 @every_method
 def test_the_old_network_is_left_alone_while_the_new_one_trains(case: str) -> None:
     classifier = fresh(case)

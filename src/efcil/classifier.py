@@ -336,7 +336,7 @@ class IncrementalClassifier:
             size = augmented_size(self._augmentation(images.size), images.size)
             weights = self._fresh_model(Preprocessing(images.size, size, (), ())).state_dict()
             if self._method.shares_first_task:
-                for name in ("method", "options", "incremental"):
+                for name in ("method", "options", "incremental", "batchnorm"):
                     del settings[name]
         else:
             weights = {**self._model.state_dict(), **state.prefixed("method", self._method.state())}

@@ -97,6 +97,8 @@ class ClassifierConfig:
     """Side of the square images in pixels; empty: as the first arrays come, 64 for files."""
     augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = "auto"
     """Random changes to training images; auto: crop_flip up to 64 pixels, resized_crop_flip above."""
+    batchnorm: Literal["frozen", "learning"] | None = None
+    """frozen: BatchNorm stays as the first task left it; learning: it learns on; empty: as the method has it."""
     first: FirstTask = field(default_factory=FirstTask)
     """Training of the first task."""
     incremental: Training = field(default_factory=Training)

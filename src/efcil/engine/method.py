@@ -34,7 +34,7 @@ class Method:
     shares_first_task: ClassVar[bool] = True
     """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
     freezes_batchnorm: ClassVar[bool] = True
-    """BatchNorm stays as the first task left it."""
+    """BatchNorm stays as the first task left it, unless the setting batchnorm says otherwise."""
     freezes_backbone: ClassVar[bool] = False
     """Only the first task trains the network; later ones are learnt in after_task."""
     refines: ClassVar[bool] = False

@@ -26,7 +26,8 @@ class TrainingError(RuntimeError):
 def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path | None = None) -> None:
     """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
     with torch.random.fork_rng():  # reseeding for dropout and the like is nobody else's business
-        if method.freezes_batchnorm and not ctx.first:
+        frozen = method.freezes_batchnorm if ctx.config.batchnorm is None else ctx.config.batchnorm == "frozen"
+        if frozen and not ctx.first:
             ctx.model.freeze_batchnorm()
         watcher.stage(ctx.task, "before the epochs")
         ctx.reseed("before")
