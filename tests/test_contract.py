@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from efcil import IncrementalClassifier
 from efcil.bench.footprint import sizes_and_type
 from efcil.data.images import ImageSet, Pixels
 from efcil.engine.context import Context
+from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
 from efcil.engine.progress import Silent, Step
 from efcil.engine.trainer import learn_task
@@ -307,6 +309,34 @@ def test_saved_and_loaded_predicts_and_learns_on_bit_equally(case: str, tmp_path
         teach(one, TASKS[2], TASKS[:2])
     assert saved(loaded, tmp_path) == saved(classifier, tmp_path)
     assert np.array_equal(classifier.predict_proba(TEST_IMAGES), loaded.predict_proba(TEST_IMAGES))
+
+
+def as_contributing_says() -> type[Method]:
+    """The method that CONTRIBUTING.md shows, as it stands there."""
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(), re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(code, names)
+    added: type[Method] = names["FirstMeans"]
+    return added
+
+
+def test_a_method_as_contributing_says_keeps_the_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = as_contributing_says()
+    monkeypatch.setitem(METHODS, added.name, added)
+    monkeypatch.setitem(CASES, added.name, (added.name, {}))
+    test_only_what_is_declared_is_saved_and_no_image(added.name, tmp_path)
+    test_saved_and_loaded_predicts_and_learns_on_bit_equally(added.name, tmp_path)
+    test_an_interrupted_task_changes_nothing(added.name, Stop(KeyboardInterrupt), tmp_path)
+
+
+def test_a_method_that_does_not_say_what_it_keeps_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = type("Forgetful", (as_contributing_says(),), {"name": "forgetful", "shapes": {}})
+    monkeypatch.setitem(METHODS, "forgetful", forgetful)
+    monkeypatch.setitem(CASES, "forgetful", ("forgetful", {}))
+    with pytest.raises(RuntimeError, match="cdist"):  # the loaded one has no means
+        test_saved_and_loaded_predicts_and_learns_on_bit_equally("forgetful", tmp_path)
 
 
 class Stop(Silent):
