@@ -88,7 +88,7 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
 
 HEADER_FIELDS = {
     *("format", "version", "kind", "checksum"),
-    *("config", "custom_backbone", "classes", "tasks", "preprocessing", "frozen_batchnorm"),
+    *("config", "custom_backbone", "classes", "tasks", "lessons", "preprocessing", "frozen_batchnorm"),
 }
 
 Task = tuple[Images, Labels]
