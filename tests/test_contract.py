@@ -88,7 +88,8 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
 
 HEADER_FIELDS = {
     *("format", "version", "kind", "checksum"),
-    *("config", "custom_backbone", "classes", "tasks", "lessons", "preprocessing", "frozen_batchnorm"),
+    *("config", "custom_backbone", "classes", "tasks", "lessons", "preprocessing"),
+    *("architecture", "frozen_batchnorm", "frozen_backbone"),
 }
 
 Task = tuple[Images, Labels]

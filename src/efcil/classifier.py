@@ -16,6 +16,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -25,17 +26,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from efcil.backbones import build_backbone
+from efcil.backbones import FROM_SCRATCH, build_backbone, with_weights, without_weights
+from efcil.backbones.pretrained import ImageInput, Pretrained
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
-from efcil.data.augment import AUGMENTATIONS, augmented_size, chosen, stored_size
-from efcil.data.images import FILE_SIZE, ImageSet, files, image_set
+from efcil.data.augment import augmentation, chosen
+from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
 from efcil.data.sets.folder import class_folders, notes
 from efcil.engine import state
+from efcil.engine.backbone import RECIPE, pretrained_backbone, saved_architecture
 from efcil.engine.context import Context
 from efcil.engine.fingerprint import fingerprint
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
-from efcil.engine.preprocessing import Preprocessing
+from efcil.engine.preprocessing import Preprocessing, interpolation, seen_side, stored_side
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.trainer import learn_task
 from efcil.errors import Notice, UserError, unknown
@@ -43,7 +46,6 @@ from efcil.methods import METHODS, build_method, method_class
 from efcil.rng import generator
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
-EVALUATION_BATCH = 256
 UNKNOWN = "unknown"  # the answer for an image that is unlike every class
 UNUSUAL = 0.05  # an image less usual for its class than this share of the images that were taught is unknown
 
@@ -84,7 +86,10 @@ class IncrementalClassifier:
         if epochs is not None:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
-        settings = merge(method_class(method).recipe, {name: _section(value) for name, value in settings.items()})
+        recipe = method_class(method).recipe
+        if isinstance(backbone, str) and backbone != FROM_SCRATCH:
+            recipe = merge(recipe, RECIPE)
+        settings = merge(recipe, {name: _section(value) for name, value in settings.items()})
         name = backbone if isinstance(backbone, str) else type(backbone).__name__
         self.config = from_dict(ClassifierConfig, {**settings, "method": method, "backbone": name})
         self.watcher: Watcher = watcher or Silent()
@@ -126,7 +131,7 @@ class IncrementalClassifier:
         method = copy.deepcopy(self._method)
         device = self._device()
         if self._model is None:
-            preprocessing = Preprocessing.measure(labelled, self._augmentation(labelled.size))
+            preprocessing = Preprocessing.of(labelled, self.config, self._brought)
             model, old = self._fresh_model(preprocessing), None
         else:
             assert self._preprocessing is not None
@@ -145,10 +150,11 @@ class IncrementalClassifier:
             columns=_columns(names, classes).to(device),
             classes=len(new),
             preprocessing=preprocessing,
-            augmentation=AUGMENTATIONS[self._augmentation(labelled.size)],
+            augmentation=augmentation(chosen(self.config.augmentation, labelled.size), preprocessing.size),
             device=device,
             identity=self._fingerprint(labelled, names, earlier),
             past=earlier,
+            watcher=self.watcher,
         )
         learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
@@ -181,9 +187,9 @@ class IncrementalClassifier:
     def _features(self, images: Any) -> Iterator[Tensor]:
         """The features of the images, a batch at a time."""
         model, preprocessing = self._fitted()
-        ready = image_set(images, preprocessing.stored)
+        ready = image_set(images, preprocessing.stored, preprocessing.interpolation)
         device = self._device()
-        for pixels in ready.batches(list(torch.arange(len(ready)).split(EVALUATION_BATCH))):
+        for pixels in ready.batches(list(torch.arange(len(ready)).split(preprocessing.batch))):
             yield model.features(preprocessing.normalised(preprocessing.centred(pixels), device))
 
     def predict(self, images: Any, *, unknown: bool = False) -> npt.NDArray[Any]:
@@ -279,7 +285,9 @@ class IncrementalClassifier:
             "tasks": self.tasks_,
             "lessons": self.lessons_,
             "preprocessing": to_dict(preprocessing),
+            "architecture": None if self._given_backbone is not None else to_dict(model.backbone.architecture),
             "frozen_batchnorm": model.frozen_batchnorm,
+            "frozen_backbone": model.frozen_backbone,
         }
         state.write(Path(path), "classifier", tensors, meta)
 
@@ -305,7 +313,10 @@ class IncrementalClassifier:
         learnt = [self.classes_[a:b] for a, b in pairwise(ends)]
         unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
         self.lessons_ = meta.get("lessons", unsaid)
-        model = self._fresh_model(self._preprocessing)
+        if self._given_backbone is not None:
+            model = self._placed(copy.deepcopy(self._given_backbone))
+        else:
+            model = self._placed(without_weights(saved_architecture(meta)))
         for classes in self.tasks_:
             model.grow(classes)
         try:
@@ -316,6 +327,8 @@ class IncrementalClassifier:
             ) from None
         if meta["frozen_batchnorm"]:
             model.freeze_batchnorm()
+        if meta.get("frozen_backbone", False):
+            model.freeze_backbone()
         self._model, device = model.eval(), self._device()
         self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
 
@@ -333,7 +346,7 @@ class IncrementalClassifier:
     ) -> str:
         settings = {**deciding(self.config), "options": deciding(self._method.options)}
         if self._model is None:
-            size = augmented_size(self._augmentation(images.size), images.size)
+            size = seen_side(images.size, self.config, self._brought)
             weights = self._fresh_model(Preprocessing(images.size, size, (), ())).state_dict()
             if self._method.shares_first_task:
                 for name in ("method", "options", "incremental", "batchnorm"):
@@ -351,7 +364,8 @@ class IncrementalClassifier:
 
     def work(self, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each task has."""
-        return self._method.work(self.config, images)
+        work = self._method.work(self.config, images)
+        return [0] * len(work) if self._method.freezes_backbone and self._freezes_backbone else work
 
     @property
     def needs_past(self) -> bool:
@@ -369,10 +383,11 @@ class IncrementalClassifier:
             found = class_folders(Path(images))
             for note in notes(Path(images), found.skipped):
                 warnings.warn(note, Notice, stacklevel=3)  # where partial_fit is called
-            return files(found.paths, size or FILE_SIZE), np.array(found.names)[found.labels]
+            ready = files(found.paths, size or FILE_SIZE, self._interpolation)
+            return ready, np.array(found.names)[found.labels]
         if labels is None:
             raise UserError("labels are missing; give one per image.")
-        ready, names_array = image_set(images, size), _label_array(labels)
+        ready, names_array = image_set(images, size, self._interpolation), _label_array(labels)
         if names_array.shape != (len(ready),):
             raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
         if size and ready.size != size:  # only a ready-made ImageSet can differ
@@ -411,25 +426,59 @@ class IncrementalClassifier:
         return images, _columns(names, self.classes_).to(device)
 
     def _fresh_model(self, preprocessing: Preprocessing) -> IncrementalModel:
+        """The model before its first task; a backbone that is worth keeping is frozen, or at least its BatchNorm."""
+        c = self.config
         if self._given_backbone is not None:
-            backbone = copy.deepcopy(self._given_backbone)
+            model = self._placed(copy.deepcopy(self._given_backbone))
+        elif self._pretrained is not None:
+            model = self._placed(with_weights(self._pretrained))
         else:
-            c = self.config
             rng = generator(c.seed, "backbone")
-            backbone = build_backbone(c.backbone, c.width, c.stem, c.stem_stride, preprocessing.size, rng)
+            model = self._placed(build_backbone(c.backbone, c.width, c.stem, c.stem_stride, preprocessing.size, rng))
+        if self._keeps_backbone:
+            model.freeze_batchnorm()
+            if self._freezes_backbone:
+                model.freeze_backbone()
+        return model
+
+    def _placed(self, backbone: nn.Module) -> IncrementalModel:
         model = IncrementalModel(backbone).to(self._device())
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
-    def _augmentation(self, size: int | None) -> str:
-        return chosen(self.config.augmentation, size)
+    @cached_property
+    def _pretrained(self) -> Pretrained | None:
+        return None if self._given_backbone is not None else pretrained_backbone(self.config)
+
+    @property
+    def _brought(self) -> ImageInput | None:
+        """What a pretrained backbone wants of an image."""
+        return None if self._pretrained is None else self._pretrained.input
+
+    @property
+    def _keeps_backbone(self) -> bool:
+        """Whether the backbone has learnt something already: pretrained by its name, or by what the settings say."""
+        return self.config.backbone_training != "auto" or (
+            self._given_backbone is None and self.config.backbone != FROM_SCRATCH
+        )
+
+    @property
+    def _freezes_backbone(self) -> bool:
+        """Whether no task ever changes the backbone."""
+        training = self.config.backbone_training
+        return self._keeps_backbone and (training == "frozen" or (training == "auto" and self._method.freezes_backbone))
 
     @property
     def stored_size(self) -> int | None:
         """The side that images are read with; None before the first task when nothing was asked for."""
         if self._preprocessing is not None:
             return self._preprocessing.stored
-        size = self.config.image_size
-        return None if size is None else stored_size(self._augmentation(size), size)
+        return stored_side(self.config, self._brought)
+
+    @property
+    def _interpolation(self) -> Interpolation:
+        if self._preprocessing is not None:
+            return self._preprocessing.interpolation
+        return interpolation(self.config, self._brought)
 
     def _device(self) -> torch.device:
         name = self.config.device

@@ -78,6 +78,31 @@ class FirstTask(Training):
 
 
 @dataclass(frozen=True)
+class PreprocessingConfig:
+    """What a network wants of an image besides its size; empty: what a pretrained backbone brings, else measured."""
+
+    crop: float | None = None
+    """Share of the side at which images are read that the network sees, such as 0.875 for 224 of 256 pixels."""
+    mean: tuple[float, ...] | None = None
+    """Mean of red, green and blue, from 0 to 1; empty and not pretrained: that of the first lesson."""
+    std: tuple[float, ...] | None = None
+    """Spread of red, green and blue, from 0 to 1; goes with mean."""
+    interpolation: Literal["bilinear", "bicubic"] | None = None
+    """How images are resized; empty and not pretrained: bilinear."""
+
+    def __post_init__(self) -> None:
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise UserError(f"crop must lie above 0 and be at most 1, not {self.crop}.")
+        if (self.mean is None) != (self.std is None):
+            raise UserError("mean and std of the preprocessing go together; give both or none.")
+        if self.mean is not None and self.std is not None:
+            if (len(self.mean), len(self.std)) != (3, 3):
+                raise UserError("mean and std must have three numbers each, for red, green and blue.")
+            if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
+                raise UserError(f"mean must be numbers and std numbers above 0, not {self.mean} and {self.std}.")
+
+
+@dataclass(frozen=True)
 class ClassifierConfig:
     """Everything that decides what an IncrementalClassifier learns, apart from the images."""
 
@@ -86,7 +111,11 @@ class ClassifierConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The method's own settings, such as lambda_efm."""
     backbone: str = "resnet18"
-    """Name of the backbone; from Python any nn.Module with a feature_dim can be given instead."""
+    """resnet18 (from scratch), efficientnet-lite0 to 2, timm:NAME, or a file of weights; from Python any nn.Module with
+    a feature_dim can be given instead."""
+    backbone_training: Literal["auto", "frozen", "tuned"] = "auto"
+    """frozen: never changed; tuned: trained on from its weights, BatchNorm frozen; auto: what is pretrained is frozen
+    for methods that only need features and tuned for others, what is not is trained as the method wants it."""
     width: int = 64
     """Channels of the first stage; the paper's ResNet-18 has 64, which gives 512 features."""
     stem: Literal["auto", "small", "large"] = "auto"
@@ -94,7 +123,10 @@ class ClassifierConfig:
     stem_stride: int = 1
     """Stride of the small stem; 2 makes a network four times cheaper."""
     image_size: int | None = None
-    """Side of the square images in pixels; empty: as the first arrays come, 64 for files."""
+    """Side of the square images in pixels; empty: what a pretrained backbone wants, else as the first arrays come,
+    64 for files."""
+    preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
+    """What the network wants of an image besides its size."""
     augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = "auto"
     """Random changes to training images; auto: crop_flip up to 64 pixels, resized_crop_flip above."""
     batchnorm: Literal["frozen", "learning"] | None = None

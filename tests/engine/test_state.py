@@ -198,13 +198,17 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path) -> None:
 
 
 def test_nothing_in_the_package_reads_pickles() -> None:
-    """But for the restricted reader of the CIFAR archives, which refuses everything that is not an array."""
+    """But for two that are restricted: of the CIFAR archives, which refuses everything that is not an array, and of
+    weights, which refuses everything that is not a tensor."""
+    texts = {path: path.read_text() for path in Path(efcil.__file__).parent.rglob("*.py")}
+    for text in texts.values():
+        assert all("weights_only=True" in call for call in re.findall(r"torch\.load\(.*", text))
     found = {
         path.name
-        for path in Path(efcil.__file__).parent.rglob("*.py")
-        if re.search(r"^\s*(import|from) (pickle|dill|joblib)|torch\.load\(|allow_pickle=True", path.read_text(), re.M)
+        for path, text in texts.items()
+        if re.search(r"^\s*(import|from) (pickle|dill|joblib)|torch\.load\(|allow_pickle=True", text, re.M)
     }
-    assert found <= {"cifar100_python.py"}
+    assert found <= {"cifar100_python.py", "weights.py"}
 
 
 def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

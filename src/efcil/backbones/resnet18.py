@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from efcil.backbones.pretrained import Architecture
+
 
 class ConvNorm(nn.Module):
     """A convolution followed by BatchNorm.
@@ -15,13 +17,24 @@ class ConvNorm(nn.Module):
     unless somebody listens to the norm (deep inversion does): a folded norm never sees its input.
     """
 
-    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> None:
+    def __init__(
+        self,
+        channels_in: int,
+        channels_out: int,
+        kernel: int,
+        stride: int = 1,
+        padding: int | None = None,
+        groups: int = 1,
+        eps: float = 1e-5,
+    ) -> None:
         super().__init__()
+        padding = kernel // 2 if padding is None else padding
         # A 1×1 convolution skips pixels itself: the same numbers, and oneDNN's strided 1×1 backward pass writes out
         # of bounds for narrow channels-last inputs.
         self.skip = stride if kernel == 1 else 1
-        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride // self.skip, kernel // 2, bias=False)
-        self.norm = nn.BatchNorm2d(channels_out)
+        stride //= self.skip
+        self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(channels_out, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         norm = self.norm
@@ -36,7 +49,7 @@ class ConvNorm(nn.Module):
         scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         shift = norm.bias - norm.running_mean * scale
         weight = self.conv.weight * scale[:, None, None, None]
-        return F.conv2d(x, weight, shift, self.conv.stride, self.conv.padding)
+        return F.conv2d(x, weight, shift, self.conv.stride, self.conv.padding, groups=self.conv.groups)
 
 
 class BasicBlock(nn.Module):
@@ -59,6 +72,7 @@ class ResNet18(nn.Module):
     def __init__(self, width: int = 64, stem: str = "small", stem_stride: int = 1) -> None:
         super().__init__()
         self.feature_dim = 8 * width
+        self.architecture = Architecture("resnet18", width, stem, stem_stride)
         self.stem = ConvNorm(3, width, 7, 2) if stem == "large" else ConvNorm(3, width, 3, stem_stride)
         self.pool = nn.MaxPool2d(3, 2, 1) if stem == "large" else nn.Identity()
         blocks = []

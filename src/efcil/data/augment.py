@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -67,14 +68,27 @@ def cifar_reference(x: Tensor, rng: torch.Generator) -> Tensor:
     return flip(resized_crop(x, rng, out=x.shape[-1], pad=x.shape[-1] // 8), rng)
 
 
-def resized_crop_flip(x: Tensor, rng: torch.Generator) -> Tensor:
+def resized_crop_flip(x: Tensor, rng: torch.Generator, out: int | None = None) -> Tensor:
     """Random resized crop and flip, the paper's augmentation at 224 pixels."""
-    return flip(resized_crop(x, rng, out=augmented_size("resized_crop_flip", x.shape[-1])), rng)
+    return flip(resized_crop(x, rng, out=out or augmented_size("resized_crop_flip", x.shape[-1])), rng)
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
     function.__name__: function for function in (none, crop, crop_flip, cifar_reference, resized_crop_flip)
 }
+
+
+def augmentation(name: str, size: int) -> Augmentation:
+    """The augmentation of this name, so that images of any side come out with this one."""
+    if name == "resized_crop_flip":
+        return partial(resized_crop_flip, out=size)
+    return lambda x, rng: centred(AUGMENTATIONS[name](x, rng), size)
+
+
+def centred(x: Tensor, size: int) -> Tensor:
+    """The square of this side in the middle of each image."""
+    start = (x.shape[-1] - size) // 2
+    return x[:, :, start : start + size, start : start + size]
 
 
 def chosen(name: str, size: int | None) -> str:

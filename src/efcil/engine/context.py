@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from efcil.data.augment import Augmentation
 from efcil.data.images import ImageSet
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
+from efcil.engine.progress import Silent, Watcher
 from efcil.rng import generator
 
 
@@ -42,6 +43,8 @@ class Context:
     saved_seconds: float = 0.0  # time that the epochs found in a checkpoint had taken
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
+    watcher: Watcher = field(default_factory=Silent)
+    _extracted: tuple[ImageSet, Tensor] | None = None  # features of a frozen backbone, which are computed once
 
     @property
     def first(self) -> bool:
@@ -80,10 +83,25 @@ class Context:
 
     @torch.no_grad()
     def extract(self, *models: IncrementalModel, augmented: bool, images: ImageSet | None = None) -> list[Tensor]:
-        """Features of all current images (or of these), each model seeing the same view, (N, n) each."""
+        """Features of all current images (or of these), each model seeing the same view, (N, n) each.
+
+        A frozen backbone gives the same features for the same images, so they are computed once in a task.
+        """
         images = self.images if images is None else images
+        once = not augmented and all(model.frozen_backbone for model in models)
+        if once and self._extracted is not None and self._extracted[0] is images:
+            return [self._extracted[1] for _ in models]
+        looking = models[:1] if once else models
         for model in models:
             model.eval()
-        rows = list(torch.arange(len(images)).split(256))
-        parts = [[model.features(x) for model in models] for x in self.views(images, rows, augmented)]
-        return [torch.cat(features) for features in zip(*parts, strict=True)]
+        parts, done = [], 0
+        rows = list(torch.arange(len(images)).split(self.preprocessing.batch))
+        for x in self.views(images, rows, augmented):
+            parts.append([model.features(x) for model in looking])
+            done += len(x)
+            self.watcher.stage(self.task, f"features of {done} of {len(images)} images")
+        features = [torch.cat(part) for part in zip(*parts, strict=True)]
+        if once:
+            self._extracted = (images, features[0])
+            return [features[0] for _ in models]
+        return features

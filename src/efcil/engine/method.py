@@ -36,7 +36,7 @@ class Method:
     freezes_batchnorm: ClassVar[bool] = True
     """BatchNorm stays as the first task left it, unless the setting batchnorm says otherwise."""
     freezes_backbone: ClassVar[bool] = False
-    """Only the first task trains the network; later ones are learnt in after_task."""
+    """Only the first task trains the network, and not even that if it is pretrained; all else is in after_task."""
     refines: ClassVar[bool] = False
     """Whether a class that was learnt before may be taught again, from more images."""
     shown_per_image: int = 1
@@ -73,7 +73,7 @@ class Method:
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
-        if self.freezes_backbone and not ctx.first:
+        if self.freezes_backbone and (ctx.model.frozen_backbone or not ctx.first):
             return []
         return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
 

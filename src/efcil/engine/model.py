@@ -21,6 +21,7 @@ class IncrementalModel(nn.Module):
         self.heads = nn.ParameterList()
         self.rotation_head: nn.Linear | None = None  # only while a first task is trained
         self.frozen_batchnorm = False
+        self.frozen_backbone = False
 
     def features(self, x: Tensor) -> Tensor:
         """f(x; θ_t), (B, n)."""
@@ -81,8 +82,15 @@ class IncrementalModel(nn.Module):
             module.eval()
             module.requires_grad_(False)
 
+    def freeze_backbone(self) -> None:
+        """From now on the whole backbone stays as it is: weights, statistics of BatchNorm, and no dropout."""
+        self.frozen_backbone = True
+        self.backbone.eval().requires_grad_(False)
+
     def train(self, mode: bool = True) -> IncrementalModel:
         super().train(mode)
+        if self.frozen_backbone:
+            self.backbone.eval()
         if self.frozen_batchnorm:
             for module in self._batchnorms():
                 module.eval()
