@@ -42,6 +42,7 @@ QUICK: dict[str, dict[str, Any]] = {  # to save time only
     "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
     "acil": {"expansion": 48},
     "ds-al": {"expansion": 48},
+    "ranpac": {"expansion": 48},
     "adagauss": {"bottleneck": 6},
     "apr": {"pseudo_batch": 8, "attack_limit": 20, "map_epochs": 2},
     "abd": {"inversion": GENERATOR},
@@ -78,6 +79,9 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
         "fusion": "as pass",
         "abd": "generated images of old classes train their heads together with the backbone",
         "r-dfcil": "as abd",
+    },
+    "one size for any number of images": {
+        "lda": "a thin factor has a row fewer than its class has images, until it has as many as there are features",
     },
     "the first task of fine-tuning": {
         "si": "follows the path of the weights from the first step on",
@@ -236,7 +240,10 @@ def test_earlier_images_must_be_those_of_all_classes(case: str, spoilt: Any, mes
 
 @every_case
 def test_only_what_is_declared_is_saved_and_no_image(case: str, tmp_path: Path) -> None:
-    """Declared shapes are made of classes, features, weights and options: there is no word for a number of images."""
+    """Declared shapes are made of classes, features, weights and options, and one of the rows of thin factors.
+
+    There is no word for a number of images.
+    """
     method, options = CASES[case]
     tensors, header = contents(state_after(case, 2), tmp_path)
     classifier = IncrementalClassifier.load(tmp_path / "contents.efcil")
@@ -246,6 +253,7 @@ def test_only_what_is_declared_is_saved_and_no_image(case: str, tmp_path: Path) 
         **vars(build_method(method, options).options),
         "m": len(classifier.classes_),
         "n": model.feature_dim,
+        "r": sum(min(images - 1, model.feature_dim) for images in (6, 6, 5, 5, 5)),
         "P": sum(weight.numel() for weight in weights(model)),
         "G": sum(parameter.numel() for parameter in generator.parameters()),
         "B": sum(buffer.numel() for buffer in generator.buffers() if buffer.is_floating_point()),
@@ -263,7 +271,8 @@ def test_only_what_is_declared_is_saved_and_no_image(case: str, tmp_path: Path) 
 @every_method
 def test_the_saved_size_does_not_grow_with_the_number_of_images(case: str, tmp_path: Path) -> None:
     sizes, shapes = [], []
-    for per_class in (5, 20):
+    n = 32  # features
+    for per_class in (n + 1, n + 5) if exempt(case, "one size for any number of images") else (5, 20):
         tasks = [make_blobs(["cat", "dog"], per_class), make_blobs(["ant", "bee"], per_class)]
         state = saved(teach_all(fresh(case), tasks), tmp_path)
         sizes.append(len(state))
@@ -553,8 +562,14 @@ def test_awkward_tasks_work(case: str, awkward: str, rotation: bool) -> None:
 
 @pytest.mark.parametrize("classes", [["cat", "dog"], ["cow", "dog"]], ids=["all again", "one again"])
 @every_case
-def test_a_class_seen_before_is_refused_and_nothing_is_damaged(case: str, classes: list[str], tmp_path: Path) -> None:
+def test_a_class_seen_before_is_refined_or_refused_and_nothing_is_damaged(case: str, classes: list[str], tmp_path: Path) -> None:
     classifier = restored(state_after(case, 2), tmp_path)
+    if METHODS[CASES[case][0]].refines:
+        known = set(classifier.classes_)
+        teach(classifier, make_blobs(classes, 3), TASKS[:2])
+        assert set(classifier.classes_) == known | set(classes)
+        assert saved(classifier, tmp_path) != state_after(case, 2)
+        return
     with pytest.raises(UserError, match=r"already learnt: .*dog.*new classes only"):
         teach(classifier, make_blobs(classes, 3), TASKS[:2])
     assert saved(classifier, tmp_path) == state_after(case, 2)

@@ -11,6 +11,7 @@ from efcil.errors import unknown
 BYTES = {"float32": 4, "float64": 8, "int64": 8}
 PAPER = {
     **{"n": 512, "P": 11_159_232},  # features and convolution weights of the paper's ResNet-18
+    **{"r": 512},  # rows of the thin factors of a class: one fewer than its images, and n at most
     **{"G": 8_423_939, "B": 646},  # parameters and BatchNorm statistics of the generator for 32 pixels
 }
 
@@ -20,16 +21,16 @@ def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...
     names = shape.split()
     dtype = names.pop() if names and names[-1] in BYTES else "float32"
     for name in names:
-        if name not in sizes:
+        if name not in sizes and not name.isdigit():
             raise unknown(f"size in the shape {shape!r}", name, sizes)
-    return tuple(sizes[name] for name in names), dtype
+    return tuple(int(name) if name.isdigit() else sizes[name] for name in names), dtype
 
 
 def footprint(shapes: Mapping[str, str], options: Any) -> tuple[int, int]:
-    """Bytes kept for every class, and bytes kept once whatever the number of classes, at the paper's size."""
+    """Bytes kept for every class (at most), and once whatever the number of classes, at the paper's size."""
     sizes = {**vars(options), **PAPER, "m": 1}
     total = {True: 0, False: 0}
     for shape in shapes.values():
         numbers, dtype = sizes_and_type(shape, sizes)
-        total["m" in shape.split()] += prod(numbers) * BYTES[dtype]
+        total[not {"m", "r"}.isdisjoint(shape.split())] += prod(numbers) * BYTES[dtype]
     return total[True], total[False]

@@ -27,12 +27,14 @@ from efcil.methods.freeze import Freeze
 from efcil.methods.fusion import Fusion
 from efcil.methods.il2a import IL2A
 from efcil.methods.joint import Joint
+from efcil.methods.lda import LDA
 from efcil.methods.ldc import LDC
 from efcil.methods.lfl import LfL
 from efcil.methods.lwf import LwF
 from efcil.methods.mas import MAS
 from efcil.methods.pass_ import PASS
 from efcil.methods.r_dfcil import RDFCIL
+from efcil.methods.ranpac import RanPAC
 from efcil.methods.rwalk import RWalk
 from efcil.methods.sdc import SDC
 from efcil.methods.si import SI
@@ -42,6 +44,7 @@ METHODS: dict[str, type[Method]] = {
     cls.name: cls
     for cls in (
         *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
+        *(LDA, RanPAC),
         *(LwF, EWC, MAS, SI, RWalk, LfL),
         *(PASS, IL2A, SSRE, Fusion),
         *(ABD, RDFCIL),
