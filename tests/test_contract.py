@@ -562,7 +562,7 @@ def test_awkward_tasks_work(case: str, awkward: str, rotation: bool) -> None:
 
 @pytest.mark.parametrize("classes", [["cat", "dog"], ["cow", "dog"]], ids=["all again", "one again"])
 @every_case
-def test_a_class_seen_before_is_refined_or_refused_and_nothing_is_damaged(case: str, classes: list[str], tmp_path: Path) -> None:
+def test_a_class_seen_before_is_refined_or_refused(case: str, classes: list[str], tmp_path: Path) -> None:
     classifier = restored(state_after(case, 2), tmp_path)
     if METHODS[CASES[case][0]].refines:
         known = set(classifier.classes_)
