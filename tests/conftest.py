@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from efcil import IncrementalClassifier
 from efcil.engine.context import Context
@@ -145,3 +146,17 @@ class PartialContext(SimpleNamespace):
     """Of a Context only what a test gives, and the old network's features as the real one has them."""
 
     old_features = Context.old_features
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many numbers the largest tensor of each type had that was made meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[torch.dtype, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.numbers[made.dtype] = max(made.numel(), self.numbers.get(made.dtype, 0))
+        return made

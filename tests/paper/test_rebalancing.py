@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from conftest import Largest
 from efcil.errors import UserError
+from efcil.paper import rebalancing
 from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
 from efcil.paper.rebalancing import Rebalancing, balanced_rows, rebalance, rebalancing_loss
 
@@ -74,12 +76,16 @@ def literal_rebalance(
     per_class = math.ceil(len(columns) / len(set(columns.tolist())))
     for epoch in range(settings.epochs):
         rows = balanced_rows(columns, per_class, rng)
-        drawn, drawn_columns = prototypes.sample(per_class, rng)
-        features = torch.cat([drawn, views[epoch % len(views)][rows]])
-        targets = torch.cat([drawn_columns, columns[rows]])
-        order = torch.randperm(len(targets), generator=rng)
+        old = [column for column in range(len(prototypes)) for _ in range(per_class)]
+        order = torch.randperm(len(old) + len(rows), generator=rng)
+        drawn = prototypes.sample_classes(torch.tensor([old[i] for i in order if i < len(old)]), rng)  # in their turn
+        draws = iter(drawn)
+        features = torch.stack(
+            [next(draws) if i < len(old) else views[epoch % len(views)][rows[i - len(old)]] for i in order]
+        )
+        targets = torch.tensor([old[i] if i < len(old) else int(columns[rows[i - len(old)]]) for i in order])
         for start in range(0, len(order), settings.batch_size):
-            batch = order[start : start + settings.batch_size]
+            batch = torch.arange(start, min(start + settings.batch_size, len(order)))
             gradient = torch.zeros_like(weight)
             for f, y in zip(features[batch], targets[batch], strict=True):
                 error = torch.softmax(weight @ f, dim=0)
@@ -100,6 +106,25 @@ def test_rebalancing_is_sgd_with_momentum_and_weight_decay(batch_size: int) -> N
     assert not actual.requires_grad
     assert (actual - weight).abs().max() > 0.1
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_prototypes_are_never_drawn_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eq. 13 for a thousand classes of 1,300 images would otherwise need 13 GB."""
+    features, columns = clusters(torch.randn(44, 8, generator=torch.Generator().manual_seed(0)), 100, 0, seed=1)
+    prototypes = gaussian_prototypes(features[:4000], columns[:4000])
+    monkeypatch.setattr(rebalancing, "CHUNK", 500)
+    with Largest() as made:
+        rebalance(
+            torch.zeros(44, 8).double(),
+            prototypes,
+            [features[4000:]],
+            columns[4000:],
+            Rebalancing(epochs=2),
+            torch.Generator(),
+        )
+    assert made.numbers[torch.float64] == 256 * 44  # the outputs of a batch, more than the draws of a chunk
+    assert made.numbers[torch.float32] <= 256 * 8  # their noise
+    assert made.numbers[torch.int64] == 4400
 
 
 def test_rebalancing_changes_neither_the_given_head_nor_the_features() -> None:

@@ -40,21 +40,15 @@ class GaussianPrototypes:
         factor = self.factors[index]
         return factor @ factor.T - JITTER * torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
 
-    def sample(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The same number of draws from every class: features (m·k, n) and their columns (m·k,)."""
-        m, n = self.means.shape
-        noise = torch.randn(m, per_class, n, generator=rng).to(self.means)
-        drawn = torch.baddbmm(self.means[:, None], noise, self.factors.mT)  # p_c + F_c z
-        columns = torch.arange(m, device=self.means.device).repeat_interleave(per_class)
-        return drawn.reshape(-1, n), columns
-
     def sample_classes(self, columns: Tensor, rng: torch.Generator) -> Tensor:
-        """One draw from N(p_c, Σ_c) for each entry of ``columns`` (k,), giving (k, n)."""
+        """One draw p_c + F_c z from N(p_c, Σ_c) for each entry of ``columns`` (k,), giving (k, n)."""
         noise = torch.randn(len(columns), self.means.shape[1], generator=rng).to(self.means)
         drawn = torch.empty_like(noise)
-        for column in columns.unique().tolist():
-            rows = columns == column
-            drawn[rows] = torch.addmm(self.means[column], noise[rows], self.factors[column].T)
+        order = columns.argsort(stable=True)  # all draws of a class are one product
+        classes, counts = columns.unique(return_counts=True)
+        parts = zip(classes.tolist(), order.split(counts.tolist()), noise.split(counts.tolist()), strict=True)
+        for column, rows, z in parts:
+            drawn[rows] = torch.addmm(self.means[column], z, self.factors[column].T)
         return drawn
 
 
@@ -73,16 +67,19 @@ def gaussian_prototypes(features: Tensor, columns: Tensor) -> GaussianPrototypes
 
     A class of one image has no covariance of its own and takes the average of the others in its task.
     """
-    classes = columns.unique().tolist()
-    parts = [features[columns == column].double() for column in classes]
-    n = features.shape[1]
-    own = [part.T.cov() if len(part) > 1 else None for part in parts]
-    known = [covariance.reshape(n, n) for covariance in own if covariance is not None]
-    typical = torch.stack(known).mean(0) if known else features.new_zeros(n, n, dtype=torch.float64)
+    classes, counts = columns.unique(return_counts=True)
+    n, averaged = features.shape[1], bool((counts == 1).any())
     jitter = JITTER * torch.eye(n, dtype=torch.float64, device=features.device)
-    factors = [cholesky((typical if covariance is None else covariance.reshape(n, n)) + jitter) for covariance in own]
-    return GaussianPrototypes(
-        means=torch.stack([part.mean(0) for part in parts]).to(features.dtype),
-        factors=torch.stack(factors).to(features.dtype),
-        counts=torch.tensor([len(part) for part in parts], device=features.device),
-    )
+    total, known = torch.zeros_like(jitter), 0  # of covariances, summed only where a class needs their average
+    means, factors = features.new_empty(len(classes), n), features.new_empty(len(classes), n, n)
+    for index, column in enumerate(classes):
+        part = features[columns == column].double()
+        means[index] = part.mean(0)
+        if len(part) > 1:
+            covariance = part.T.cov().reshape(n, n)
+            factors[index] = cholesky(covariance + jitter)
+            if averaged:
+                total, known = total + covariance, known + 1
+    if averaged:
+        factors[counts == 1] = cholesky(total / max(1, known) + jitter).to(factors)
+    return GaussianPrototypes(means, factors, counts)

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from efcil.config import at_least
 from efcil.paper.prototypes import GaussianPrototypes
 
+CHUNK = 1 << 15  # features in memory at a time: many of every class, so that a class is drawn in one product
+
 
 @dataclass(frozen=True)
 class Rebalancing:
@@ -59,19 +61,26 @@ def rebalance(
     """The classifier W_t (m, n) trained on P̃ ∪ f(X; θ*_t), every class equally often (Eq. 13).
 
     ``views`` are the features of the current task, (N, n) each, one per augmented pass; epoch e uses view e mod V.
+    Prototypes are drawn when their turn comes, never all at once.
     """
     weight = weight.detach().clone().requires_grad_()
     optimizer = torch.optim.SGD(
         [weight], lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
     per_class = -(-len(columns) // len(columns.unique()))  # the average class of the current task
+    old = torch.arange(len(prototypes)).repeat_interleave(per_class)  # the column of each draw
     for epoch in range(settings.epochs):
-        rows = balanced_rows(columns, per_class, rng)
-        drawn, drawn_columns = prototypes.sample(per_class, rng)
-        features = torch.cat([drawn, views[epoch % len(views)][rows]])
-        targets = torch.cat([drawn_columns, columns[rows]])
-        for batch in torch.randperm(len(targets), generator=rng).split(settings.batch_size):
-            optimizer.zero_grad()
-            rebalancing_loss(features[batch], targets[batch], weight).backward()
-            optimizer.step()
+        view, rows = views[epoch % len(views)], balanced_rows(columns, per_class, rng)
+        order = torch.randperm(len(old) + len(rows), generator=rng)
+        for chunk in order.split(max(1, CHUNK // settings.batch_size) * settings.batch_size):
+            is_old = chunk < len(old)
+            drawn, current = old[chunk[is_old]], rows[chunk[~is_old] - len(old)]
+            features = view.new_empty(len(chunk), view.shape[1])
+            features[is_old], features[~is_old] = prototypes.sample_classes(drawn, rng), view[current]
+            targets = columns.new_empty(len(chunk))
+            targets[is_old], targets[~is_old] = drawn.to(columns), columns[current]
+            for x, y in zip(features.split(settings.batch_size), targets.split(settings.batch_size), strict=True):
+                optimizer.zero_grad()
+                rebalancing_loss(x, y, weight).backward()
+                optimizer.step()
     return weight.detach()
