@@ -92,7 +92,7 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
 
 HEADER_FIELDS = {
     *("format", "version", "kind", "checksum"),
-    *("config", "custom_backbone", "classes", "tasks", "lessons", "preprocessing"),
+    *("config", "custom_backbone", "classes", "tasks", "lessons", "times", "preprocessing"),
     *("architecture", "frozen_batchnorm", "frozen_backbone"),
 }
 

@@ -14,7 +14,7 @@ FLOORS = (
     ("cli",),
     ("commands",),
     ("serve", "report"),
-    ("analysis", "export"),
+    ("analysis", "export", "teaching"),
     ("bench",),
     ("classifier",),
     ("methods",),

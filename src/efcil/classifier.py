@@ -15,6 +15,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,19 +26,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from efcil.backbones import FROM_SCRATCH, build_backbone, with_weights, without_weights
 from efcil.backbones.pretrained import ImageInput, Pretrained
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import augmentation, chosen
+from efcil.data.given import labelled_items, unlabelled
 from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
 from efcil.data.sets.folder import class_folders, notes
 from efcil.engine import state
 from efcil.engine.backbone import RECIPE, pretrained_backbone, saved_architecture
+from efcil.engine.bar import Bar, is_watched
 from efcil.engine.context import Context
 from efcil.engine.fingerprint import fingerprint
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
+from efcil.engine.plan import Plan, measured_speed, planned, within_minutes, within_steps
 from efcil.engine.preprocessing import Preprocessing, interpolation, seen_side, stored_side
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.trainer import learn_task
@@ -46,6 +51,7 @@ from efcil.methods import METHODS, build_method, method_class
 from efcil.rng import generator
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
+DRAWS = 50  # per class, to estimate how well it is known
 UNKNOWN = "unknown"  # the answer for an image that is unlike every class
 UNUSUAL = 0.05  # an image less usual for its class than this share of the images that were taught is unknown
 
@@ -64,6 +70,10 @@ class Answers:
             return np.zeros(len(self.probabilities), dtype=np.bool_)
         return self.familiarity < UNUSUAL
 
+    def rounded_familiarity(self, place: int) -> float | None:
+        """For one image, as it is printed."""
+        return None if self.familiarity is None else round(float(self.familiarity[place]), 4)
+
 
 class IncrementalClassifier:
     """An image classifier that learns new classes over time without keeping old images.
@@ -81,8 +91,11 @@ class IncrementalClassifier:
         backbone: str | nn.Module = "resnet18",
         epochs: int | None = None,
         watcher: Watcher | None = None,
+        progress: bool = True,
         **settings: Any,
     ) -> None:
+        given = {"method": method, "backbone": backbone, "epochs": epochs, "watcher": watcher, "progress": progress}
+        self._parameters: dict[str, Any] = {**given, **settings}  # as they were given, for get_params
         if epochs is not None:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
@@ -92,7 +105,8 @@ class IncrementalClassifier:
         settings = merge(recipe, {name: _section(value) for name, value in settings.items()})
         name = backbone if isinstance(backbone, str) else type(backbone).__name__
         self.config = from_dict(ClassifierConfig, {**settings, "method": method, "backbone": name})
-        self.watcher: Watcher = watcher or Silent()
+        self.watcher: Watcher | None = watcher
+        self.progress = progress
         self.classes_: npt.NDArray[Any] = np.array([])
         self.tasks_: list[int] = []  # classes of each head, which is what a partial_fit with new classes adds
         self.lessons_: list[dict[str, Any]] = []  # what was taught, merged and renamed, in order
@@ -117,18 +131,49 @@ class IncrementalClassifier:
         *,
         past: tuple[Any, Labels] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        minutes: float | None = None,
     ) -> IncrementalClassifier:
-        """Learn the classes of these images, which must all be new.
+        """Learn the classes of these images; classes that are known already are refined where the method can.
 
         ``images``: a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a list of file paths, PIL images or
-        arrays, or a folder of class folders (then without ``labels``). If anything fails or is interrupted, the
-        classifier stays as it was. ``checkpoint`` is a file that holds the last finished epoch: when it exists,
+        arrays, or, then without ``labels``, a folder of class folders or a torch data set of (image, label). If
+        anything fails or is interrupted, the classifier stays as it was. ``minutes`` lowers the epochs to what fits
+        into the time on this machine. ``checkpoint`` is a file that holds the last finished epoch: when it exists,
         learning goes on from it. ``past`` gives earlier images to methods that are not exemplar-free, and to no other.
         """
+        if minutes is not None and checkpoint is not None:
+            raise UserError(
+                "minutes chooses the epochs by the clock, a checkpoint needs the same again; give only one."
+            )
+        ctx, names, classes = self._prepared(images, labels, past)
+        method = copy.deepcopy(self._method)
+        with self._watched() as watcher:
+            ctx.watcher = watcher
+            if minutes is not None or isinstance(watcher, Bar):
+                plan = self._planned(ctx, method, minutes)
+                if isinstance(watcher, Bar):
+                    watcher.begin(str(plan), plan.epochs * plan.images)
+            learn_task(ctx, method, watcher, Path(checkpoint) if checkpoint else None)
+        # Only now is anything of the classifier changed.
+        self._model, self._method, self._preprocessing = ctx.model.eval(), method, ctx.preprocessing
+        new = len(classes) - len(self.classes_)
+        self.classes_, self.tasks_ = classes, [*self.tasks_, *([new] if new else [])]
+        self.lessons_ = [*self.lessons_, {"what": "taught", "classes": _counted(names)}]
+        self.saved_seconds_ = ctx.saved_seconds
+        return self
+
+    def plan(self, images: Any, labels: Labels | None = None, *, minutes: float | None = None) -> Plan:
+        """What partial_fit of these images would do, and about how long that takes on this machine."""
+        ctx, _, _ = self._prepared(images, labels, None)
+        return self._planned(ctx, self._method, minutes)
+
+    def _prepared(
+        self, images: Any, labels: Labels | None, past: tuple[Any, Labels] | None
+    ) -> tuple[Context, npt.NDArray[Any], npt.NDArray[Any]]:
+        """What a method will see of these images, the label of each, and all classes then known."""
         labelled, names = self._labelled(images, labels)
         new = self._new_classes(names)
         task = len(self.lessons_)
-        method = copy.deepcopy(self._method)
         device = self._device()
         if self._model is None:
             preprocessing = Preprocessing.of(labelled, self.config, self._brought)
@@ -142,7 +187,7 @@ class IncrementalClassifier:
         classes = np.concatenate([self.classes_, new]) if task else new
         earlier = self._past(past, device)
         ctx = Context(
-            config=self.config,
+            config=self._config_for(len(labelled)),
             task=task,
             model=model,
             old=old,
@@ -154,15 +199,38 @@ class IncrementalClassifier:
             device=device,
             identity=self._fingerprint(labelled, names, earlier),
             past=earlier,
-            watcher=self.watcher,
         )
-        learn_task(ctx, method, self.watcher, Path(checkpoint) if checkpoint else None)
-        # Only now is anything of the classifier changed.
-        self._model, self._method, self._preprocessing = model.eval(), method, preprocessing
-        self.classes_, self.tasks_ = classes, [*self.tasks_, *([len(new)] if len(new) else [])]
-        self.lessons_ = [*self.lessons_, {"what": "taught", "classes": _counted(names)}]
-        self.saved_seconds_ = ctx.saved_seconds
-        return self
+        return ctx, names, classes
+
+    def _config_for(self, images: int) -> ClassifierConfig:
+        """The settings for a lesson of so many images: where steps are given, epochs follow from them."""
+        first, later = within_steps(self.config.first, images), within_steps(self.config.incremental, images)
+        return dataclasses.replace(self.config, first=first, incremental=later)
+
+    def _planned(self, ctx: Context, method: Method, minutes: float | None) -> Plan:
+        """Measure how fast this machine is, and lower the epochs to what fits into the minutes."""
+        trains = not ctx.model.frozen_backbone and not (method.freezes_backbone and not ctx.first)
+        training = method.training(ctx)
+        speed = measured_speed(ctx, method, training, trains)
+        if minutes is not None and trains:
+            epochs = within_minutes(training, len(ctx.images), minutes, speed)
+            part = "first" if training is ctx.config.first else "incremental"
+            shortened: Any = {part: dataclasses.replace(getattr(ctx.config, part), epochs=epochs)}
+            ctx.config = dataclasses.replace(ctx.config, **shortened)
+            training = method.training(ctx)
+        return planned(ctx, training, trains, speed)
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watcher]:
+        """The watcher that was given, a bar where somebody is likely to look, or nobody."""
+        if self.watcher is not None or not (self.progress and is_watched()):
+            yield self.watcher or Silent()
+            return
+        bar = Bar()
+        try:
+            yield bar
+        finally:
+            bar.close()
 
     # Using
 
@@ -187,7 +255,7 @@ class IncrementalClassifier:
     def _features(self, images: Any) -> Iterator[Tensor]:
         """The features of the images, a batch at a time."""
         model, preprocessing = self._fitted()
-        ready = image_set(images, preprocessing.stored, preprocessing.interpolation)
+        ready = image_set(unlabelled(images), preprocessing.stored, preprocessing.interpolation)
         device = self._device()
         for pixels in ready.batches(list(torch.arange(len(ready)).split(preprocessing.batch))):
             yield model.features(preprocessing.normalised(preprocessing.centred(pixels), device))
@@ -205,13 +273,41 @@ class IncrementalClassifier:
         """How likely each class is, (N, m); columns in the order of ``classes_``."""
         return self.answers(images).probabilities
 
-    def score(self, images: Any, labels: Labels) -> float:
-        """The fraction of images that are classified correctly."""
+    def score(self, images: Any, labels: Labels | None = None) -> float:
+        """The fraction of images that are classified correctly; nothing is ever called unknown here."""
+        if labels is None:
+            images, labels = self._labelled(images, None)
         expected = _label_array(labels)
         predicted = self.predict(images)
         if expected.shape != predicted.shape:
             raise UserError(f"{len(predicted)} images but {len(expected)} labels; give one label per image.")
         return float(np.mean(predicted == expected))
+
+    # How good it is, without any image of an earlier lesson
+
+    @property
+    def validates(self) -> bool:
+        """Whether the method can tell how it would name the images of a lesson had each of them not been taught."""
+        return self._method.validates
+
+    def validation(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """For the images of the last lesson their names, and those they would get had each not been taught."""
+        if self._method.validation is None:
+            return self.classes_[:0], self.classes_[:0]
+        scores, columns = self._method.validation
+        return self.classes_[columns.cpu().numpy()], self.classes_[scores.argmax(1).cpu().numpy()]
+
+    @torch.no_grad()
+    def estimated_accuracy(self, classes: int | None = None) -> float | None:
+        """The share of draws from what is kept of the first so many classes that is named rightly; None: nothing is."""
+        model, _ = self._fitted()
+        drawn = self._method.drawn(DRAWS, generator(self.config.seed, "estimate"))
+        if drawn is None:
+            return None
+        features, columns = drawn
+        asked = columns < (len(self.classes_) if classes is None else classes)
+        said = self._method.scores(model, features[asked]).argmax(1)
+        return float((said == columns[asked]).double().mean())
 
     # Changing what was taught
 
@@ -283,7 +379,8 @@ class IncrementalClassifier:
             "custom_backbone": self._given_backbone is not None,
             "classes": self.classes_.tolist(),
             "tasks": self.tasks_,
-            "lessons": self.lessons_,
+            "lessons": [{key: lesson[key] for key in ("what", "classes")} for lesson in self.lessons_],
+            "times": [lesson.get("time") for lesson in self.lessons_],  # no part of what makes two models equal
             "preprocessing": to_dict(preprocessing),
             "architecture": None if self._given_backbone is not None else to_dict(model.backbone.architecture),
             "frozen_batchnorm": model.frozen_batchnorm,
@@ -312,7 +409,11 @@ class IncrementalClassifier:
         ends = np.cumsum([0, *self.tasks_])  # files of version 1 do not say from how many images
         learnt = [self.classes_[a:b] for a, b in pairwise(ends)]
         unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
-        self.lessons_ = meta.get("lessons", unsaid)
+        lessons = meta.get("lessons", unsaid)
+        times = meta.get("times", [None] * len(lessons))
+        self.lessons_ = [
+            {**lesson, **({"time": when} if when else {})} for lesson, when in zip(lessons, times, strict=True)
+        ]
         if self._given_backbone is not None:
             model = self._placed(copy.deepcopy(self._given_backbone))
         else:
@@ -331,6 +432,23 @@ class IncrementalClassifier:
             model.freeze_backbone()
         self._model, device = model.eval(), self._device()
         self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
+
+    # As scikit-learn has it
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the constructor was given."""
+        return dict(self._parameters)
+
+    def set_params(self, **parameters: Any) -> IncrementalClassifier:
+        """Change settings, before anything is learnt."""
+        if len(self.classes_):
+            raise UserError("Settings can be changed only before the first lesson; make a new classifier.")
+        self.__init__(**{**self._parameters, **parameters})  # type: ignore[misc]
+        return self
+
+    def __repr__(self) -> str:
+        learnt = f"{len(self.classes_)} classes in {len(self.lessons_)} lessons" if len(self.classes_) else "untaught"
+        return f"IncrementalClassifier(method={self.config.method!r}, backbone={self.config.backbone!r}): {learnt}"
 
     # Small things
 
@@ -362,6 +480,11 @@ class IncrementalClassifier:
         """Bytes of what the method keeps between tasks besides the network."""
         return sum(tensor.nbytes for tensor in self._method.state().values())
 
+    @property
+    def network_bytes(self) -> int:
+        """Bytes of the network and its heads."""
+        return sum(tensor.nbytes for tensor in self._fitted()[0].state_dict().values())
+
     def work(self, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each task has."""
         work = self._method.work(self.config, images)
@@ -375,6 +498,10 @@ class IncrementalClassifier:
     def _labelled(self, images: Any, labels: Labels | None) -> tuple[ImageSet, npt.NDArray[Any]]:
         """Images and the label of each, from whatever was given."""
         size = self.stored_size
+        if isinstance(images, Dataset) and labels is None:
+            images, labels = labelled_items(images)
+        elif isinstance(images, Iterator):
+            images = list(images)
         if isinstance(images, str | os.PathLike):
             if labels is not None:
                 raise UserError("A folder of class folders brings its own labels; give no labels with it.")
@@ -383,11 +510,11 @@ class IncrementalClassifier:
             found = class_folders(Path(images))
             for note in notes(Path(images), found.skipped):
                 warnings.warn(note, Notice, stacklevel=3)  # where partial_fit is called
-            ready = files(found.paths, size or FILE_SIZE, self._interpolation)
+            ready = files(found.paths, size or FILE_SIZE, self.interpolation)
             return ready, np.array(found.names)[found.labels]
         if labels is None:
             raise UserError("labels are missing; give one per image.")
-        ready, names_array = image_set(images, size, self._interpolation), _label_array(labels)
+        ready, names_array = image_set(images, size, self.interpolation), _label_array(labels)
         if names_array.shape != (len(ready),):
             raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
         if size and ready.size != size:  # only a ready-made ImageSet can differ
@@ -475,7 +602,7 @@ class IncrementalClassifier:
         return stored_side(self.config, self._brought)
 
     @property
-    def _interpolation(self) -> Interpolation:
+    def interpolation(self) -> Interpolation:
         if self._preprocessing is not None:
             return self._preprocessing.interpolation
         return interpolation(self.config, self._brought)

@@ -62,13 +62,30 @@ def parser() -> argparse.ArgumentParser:
     import argparse
 
     from efcil import __version__
-    from efcil.commands import bench, data, demo, grids, methods, presets, run
+    from efcil.commands import (
+        bench,
+        data,
+        demo,
+        evaluate,
+        forget,
+        grids,
+        inspect,
+        learn,
+        merge,
+        methods,
+        predict,
+        presets,
+        rename,
+        run,
+        undo,
+    )
 
     top = argparse.ArgumentParser(
         prog="efcil", description="Add new classes to an image classifier over time, without keeping old images."
     )
     top.add_argument("--version", action="version", version=f"efcil {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (run, bench, demo, data, methods, presets, grids):  # in the order of --help
+    teaching = (learn, predict, evaluate, inspect, rename, merge, forget, undo)
+    for command in (*teaching, run, bench, demo, data, methods, presets, grids):  # in the order of --help
         command.add(commands)
     return top

@@ -47,9 +47,13 @@ class Training:
     """Fractions of the epochs after which the learning rate is multiplied by gamma."""
     gamma: float = 0.1
     """Factor at each milestone."""
+    steps: int | None = None
+    """About so many optimiser steps, whatever the number of images: epochs and batch size follow; empty: as set."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, batch_size=1, lr=0.0, backbone_lr=0.0, momentum=0.0, weight_decay=0.0, gamma=0.0)
+        at_least(
+            self, steps=1, epochs=0, batch_size=1, lr=0.0, backbone_lr=0.0, momentum=0.0, weight_decay=0.0, gamma=0.0
+        )
         if any(not 0 < milestone < 1 for milestone in self.milestones):
             raise UserError(f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -145,15 +146,23 @@ def _open_heif() -> None:
     register_heif_opener()
 
 
-def decode(path: str | os.PathLike[str], size: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre."""
+def decode(
+    path: str | os.PathLike[str],
+    size: int,
+    interpolation: Interpolation = "bilinear",
+    content: bytes | None = None,
+) -> Tensor:
+    """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre.
+
+    ``content`` are the bytes of a file that is not on disk under this name.
+    """
     suffix = os.path.splitext(path)[1].lower()
     if suffix in REMEDIES and suffix not in extensions():
         raise UserError(f"{str(path)!r} cannot be read as an image here; {REMEDIES[suffix]}.")
     if suffix in HEIF:
         _open_heif()
     try:
-        with Image.open(path) as image:
+        with Image.open(path if content is None else io.BytesIO(content)) as image:
             image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
             upright = ImageOps.exif_transpose(image)  # as the camera was held
             upright.format = image.format

@@ -39,6 +39,10 @@ class Method:
     """Only the first task trains the network, and not even that if it is pretrained; all else is in after_task."""
     refines: ClassVar[bool] = False
     """Whether a class that was learnt before may be taught again, from more images."""
+    validates: ClassVar[bool] = False
+    """Whether after_task leaves in ``validation`` how each image of the task would be scored had it not been taught."""
+    validation: tuple[Tensor, Tensor] | None = None
+    """Scores (N, m) and columns (N,) of the images of the last task, each as if it had not been taught; not stored."""
     shown_per_image: int = 1
     """Images that a step of a later task shows for each of its own: rotations, mixes or generated ones beside it."""
     passes_after: int = 1
@@ -113,6 +117,10 @@ class Method:
 
     def familiarity(self, model: IncrementalModel, features: Tensor) -> Tensor | None:
         """How usual each image is for the class it is taken for, as a share from 0 to 1 (N,); None: cannot tell."""
+        return None
+
+    def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor] | None:
+        """Features as images of the classes have them, from what is kept, and their columns; None: too little is."""
         return None
 
     def remove_class(self, column: int) -> None:

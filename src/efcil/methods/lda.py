@@ -34,6 +34,7 @@ class LDA(Method):
     shapes: ClassVar = {"counts": "m int64", "means": "m n float64", "factors": "r n float64", "losses": "m 41 float64"}
     freezes_backbone = True
     refines = True
+    validates = True
 
     @dataclass(frozen=True)
     class Options:
@@ -69,6 +70,7 @@ class LDA(Method):
             points, columns = points[rest], columns[rest]
             scores = self.discriminant.leave_one_out(points, columns)
             self.losses = self.losses + calibration_losses(scores, columns, len(self.sums))
+        self.validation = (scores, columns) if rest.any() else None
 
     @property
     def discriminant(self) -> Discriminant:
@@ -85,6 +87,15 @@ class LDA(Method):
         points = unit(features)
         chosen = self.discriminant.scores(points).argmax(1)
         return likeness(self.sums).familiarity(points, chosen)
+
+    def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """From the Gaussian of every class, N(μ_c, Σ), brought to unit length."""
+        means = self.sums.means
+        root = torch.linalg.cholesky(self.discriminant.precision)  # A = L Lᵀ, so rows ε L⁻¹ have the covariance A⁻¹ = Σ
+        noise = torch.randn(len(means) * per_class, means.shape[1], generator=rng, dtype=torch.float64).to(means)
+        spread: Tensor = torch.linalg.solve_triangular(root, noise, upper=False, left=False)
+        columns = torch.arange(len(means), device=means.device).repeat_interleave(per_class)
+        return unit(means[columns] + spread), columns
 
     def remove_class(self, column: int) -> None:
         self._change(self.sums.removed(column))

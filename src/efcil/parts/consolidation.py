@@ -158,6 +158,11 @@ class Consolidating(Method):
     def needs_past(self) -> bool:
         return self.memory.needs_past
 
+    def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """From N(p_c, Σ_c) of every class."""
+        columns = torch.arange(len(self.memory.prototypes)).repeat_interleave(per_class)
+        return self.memory.prototypes.sample_classes(columns, rng), columns.to(self.memory.prototypes.means.device)
+
     def state(self) -> State:
         return self.memory.state()
 

@@ -1,0 +1,82 @@
+"""`efcil learn`: teach a model the classes of a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from efcil.commands.arguments import add_command, add_json, add_model, add_photos
+
+BACKBONE = "efficientnet-lite0"
+METHOD = "lda"
+SHOWN = 5  # confusions
+
+
+def add(commands: Any) -> None:
+    command = add_command(commands, "learn", learn)
+    add_model(command)
+    add_photos(command)
+    command.add_argument("--method", metavar="NAME", help=f"for a new model: a name from `efcil methods` ({METHOD})")
+    command.add_argument("--backbone", metavar="NAME", help=f"for a new model: the network ({BACKBONE})")
+    command.add_argument(
+        "--tune",
+        action="store_true",
+        help="for a new model: train the network too, with efc++; for images unlike photographs, such as sketches",
+    )
+    command.add_argument(
+        "--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help="for a new model: any setting"
+    )
+    command.add_argument("--minutes", type=float, metavar="M", help="train no longer than about so many minutes")
+    add_json(command, "print what the lesson came to as JSON on standard output")
+
+
+def learn(args: argparse.Namespace) -> None:
+    """Teach a model the photos of a folder of class folders; a model that is not there yet is made."""
+    from rich.console import Console
+
+    from efcil.teaching.lesson import taught
+    from efcil.teaching.new import new_classifier
+    from efcil.teaching.photos import read_photos
+    from efcil.teaching.store import Store
+
+    console = Console(stderr=args.json)
+    store = Store(args.model)
+    with store.changing():
+        if store.exists:
+            classifier = store.existing(args.method, args.backbone, args.tune, args.changes)
+        else:
+            classifier = new_classifier(args.method, args.backbone, args.tune, args.changes)
+        photos = read_photos(args.folder, classifier, args.skip_bad, console)
+        report = taught(classifier, photos, args.minutes)
+        store.replace(classifier)
+    if args.json:
+        print(json.dumps({"model": str(store.path), **report.to_dict()}, indent=2))
+    show(console, report, str(store.path), store.path.stat().st_size)
+
+
+def show(console: Any, report: Any, model: str, size: int) -> None:
+    """The report for a person."""
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    from efcil.engine.plan import duration
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("class", "photos", "named rightly"):
+        table.add_column(heading, justify="left" if heading == "class" else "right")
+    for row in report.classes:
+        accuracy = "?" if row["accuracy"] is None else f"{row['accuracy']:.0%}"
+        table.add_row(row["class"], str(row["photos"]), accuracy)
+    console.print(table, highlight=False)
+    console.print(f"[dim]measured on {report.how}[/]", highlight=False, soft_wrap=True)
+    if report.old_before is not None and report.old_after is not None:
+        change = f"{report.old_before:.0%} before, {report.old_after:.0%} now"
+        console.print(
+            f"the classes from before, estimated from what is kept of them: {change}", highlight=False, soft_wrap=True
+        )
+    for row in report.confusions[:SHOWN]:
+        console.print(
+            f"{row['class']} is taken for {row['taken_for']} ({row['photos']} photos)", highlight=False, soft_wrap=True
+        )
+    console.print(f"{model}: {decimal(size)}, {duration(report.seconds)}", highlight=False, soft_wrap=True)

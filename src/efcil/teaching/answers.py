@@ -1,0 +1,117 @@
+"""What a model says of photos, how often it is right, and what it holds: rows for people and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from efcil.classifier import UNKNOWN, IncrementalClassifier
+from efcil.data.given import files_inside
+from efcil.errors import UserError
+from efcil.teaching.photos import Photos
+from efcil.teaching.store import Store
+
+
+def photo_paths(given: Sequence[Path]) -> list[str]:
+    """These files, and all images inside these folders, in name order."""
+    found: list[str] = []
+    for path in given:
+        found += files_inside(path) if path.is_dir() else [str(path)]
+    return found
+
+
+def answered(classifier: IncrementalClassifier, paths: list[str], top: int, unknown: bool) -> list[dict[str, Any]]:
+    """For each photo the answer, whether it is unlike every class, and the most likely classes."""
+    if top < 1:
+        raise UserError(f"--top must be at least 1, not {top}.")
+    answers = classifier.answers(paths)
+    rows = []
+    for place, path in enumerate(paths):
+        shares = answers.probabilities[place]
+        best = np.argsort(-shares, kind="stable")[:top]
+        guesses = [{"class": str(classifier.classes_[c]), "probability": round(float(shares[c]), 6)} for c in best]
+        strange = bool(unknown and answers.unknown[place])
+        row = {"photo": path, "answer": UNKNOWN if strange else guesses[0]["class"], "unknown": strange}
+        rows.append({**row, "familiarity": answers.rounded_familiarity(place), "guesses": guesses})
+    return rows
+
+
+def evaluation(classifier: IncrementalClassifier, photos: Photos, worst: int) -> dict[str, Any]:
+    """Accuracy over all photos and per class, what is taken for what, and the photos that went most wrong."""
+    known = [str(name) for name in classifier.classes_]
+    strangers = sorted(set(photos.names.tolist()) - set(known))
+    if strangers:
+        raise UserError(f"The model was never taught {', '.join(strangers[:5])}; it knows {', '.join(known[:8])}.")
+    answers = classifier.answers(photos.images)
+    predicted = np.array(known)[answers.probabilities.argmax(1)]
+    right = predicted == photos.names
+    classes = []
+    for name in known:
+        own = photos.names == name
+        if not own.any():
+            continue
+        mistakes = Counter(predicted[own & ~right].tolist()).most_common(2)
+        taken = ", ".join(f"{other} {count}" for other, count in mistakes)
+        row = {"class": name, "photos": int(own.sum()), "accuracy": float(right[own].mean()), "taken_for": taken}
+        classes.append(row)
+    own_share = answers.probabilities[np.arange(len(photos)), [known.index(name) for name in photos.names]]
+    order = [int(place) for place in np.argsort(own_share, kind="stable") if not right[place]][:worst]
+    return {
+        "accuracy": float(right.mean()),
+        "photos": len(photos),
+        "rejected": float(answers.unknown.mean()),
+        "classes": classes,
+        "confusions": confusions(photos.names, predicted),
+        "worst": [
+            {
+                "photo": photos.paths[place],
+                "class": str(photos.names[place]),
+                "answer": str(predicted[place]),
+                "probability": round(float(answers.probabilities[place].max()), 4),
+            }
+            for place in order
+        ],
+    }
+
+
+def confusions(names: Any, predicted: Any) -> list[dict[str, Any]]:
+    """Which class is taken for which other, most often first."""
+    wrong = Counter((str(a), str(b)) for a, b in zip(names, predicted, strict=True) if a != b)
+    return [{"class": a, "taken_for": b, "photos": count} for (a, b), count in wrong.most_common()]
+
+
+def description(store: Store) -> dict[str, Any]:
+    """Everything that a person may want to know of a model file."""
+    classifier = store.load()
+    counts: Counter[str] = Counter()
+    taught: dict[str, str] = {}
+    for lesson in classifier.lessons_:
+        for name, photos in lesson.get("classes", {}).items():
+            counts[name] += photos
+            taught[name] = lesson.get("time", "")
+    total = store.path.stat().st_size
+    return {
+        "model": str(store.path),
+        "method": classifier.config.method,
+        "backbone": classifier.config.backbone,
+        "bytes": total,
+        "network_bytes": classifier.network_bytes,
+        "classes": [
+            {"class": str(name), "photos": counts[str(name)], "taught": taught.get(str(name), "")}
+            for name in classifier.classes_
+        ],
+        "history": [told(lesson) for lesson in classifier.lessons_],
+        "versions": [path.name for path in store.versions()],
+        "images_inside": False,
+    }
+
+
+def told(lesson: dict[str, Any]) -> str:
+    """A lesson of the past in one line."""
+    when = f"{lesson['time']}  " if lesson.get("time") else ""
+    classes = ", ".join(f"{name} ({photos})" for name, photos in lesson.get("classes", {}).items())
+    return f"{when}{lesson['what']} {classes}".rstrip()

@@ -1,0 +1,32 @@
+"""A new model for a person's own photos, with settings that were measured and not guessed (docs/own-images.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from efcil.bench.scenarios import parse_change
+from efcil.classifier import IncrementalClassifier
+from efcil.config import merge
+from efcil.errors import UserError
+
+METHOD = "lda"
+BACKBONE = "efficientnet-lite0"
+TUNED: dict[str, Any] = {"method": "efc++"}
+
+
+def new_classifier(
+    method: str | None = None, backbone: str | None = None, tune: bool = False, changes: Sequence[str] = ()
+) -> IncrementalClassifier:
+    """A classifier that has learnt nothing yet: a frozen pretrained network and LDA, or a network that is tuned."""
+    if tune and method not in (None, TUNED["method"]):
+        raise UserError(f"--tune means the method {TUNED['method']}; leave --method out, or --tune.")
+    settings: dict[str, Any] = {"method": method or METHOD, "backbone": backbone or BACKBONE}
+    if tune:
+        settings |= TUNED
+    for change in changes:
+        words = parse_change(change)
+        if list(words) != ["classifier"]:
+            raise UserError(f"--set {change} is for benchmarks; a model has no such setting.")
+        settings = merge(settings, words["classifier"])
+    return IncrementalClassifier(**settings)

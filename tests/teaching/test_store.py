@@ -1,0 +1,94 @@
+"""A taught model on disk: whole versions, undo, one writer at a time, and forgetting that reaches every version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import make_blobs, make_learner
+from efcil import IncrementalClassifier
+from efcil.errors import UserError
+from efcil.teaching.store import KEPT, Store
+
+
+def store_of(folder: Path, *lessons: list[str]) -> Store:
+    """A model that was taught these lessons, each a version."""
+    store = Store(folder / "model.efcil")
+    for classes in lessons:
+        learner = store.load() if store.exists else make_learner("freeze")
+        store.replace(learner.partial_fit(*make_blobs(classes)))
+    return store
+
+
+def classes(store: Store) -> list[str]:
+    return [str(name) for name in store.load().classes_]
+
+
+def test_undo_goes_back_lesson_by_lesson(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c"], ["d"])
+    assert [path.name for path in store.versions()] == ["0001.efcil", "0002.efcil"]
+    before = IncrementalClassifier.load(store.versions()[-1]).decision_function(make_blobs(["a"])[0])
+    assert store.undo().classes_.tolist() == ["a", "b", "c"] == classes(store)
+    assert np.array_equal(store.load().decision_function(make_blobs(["a"])[0]), before)
+    store.undo()
+    assert classes(store) == ["a", "b"]
+    with pytest.raises(UserError, match="no earlier version"):
+        store.undo()
+    assert classes(store) == ["a", "b"]
+
+
+def test_a_change_that_was_cut_off_before_the_model_was_replaced_is_no_version(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c"])
+    (store.folder / "0002.efcil").write_bytes(store.path.read_bytes())  # kept, then killed
+    assert store.undo().classes_.tolist() == ["a", "b"]
+
+
+def test_versions_are_limited(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"], *([str(place)] for place in range(KEPT + 2)))
+    assert len(store.versions()) == KEPT
+    store.undo()
+    store.replace(store.load().partial_fit(*make_blobs(["z"])))
+    names = [path.name for path in store.versions()]
+    assert names == sorted(names) and len(set(names)) == KEPT
+
+
+def test_forgetting_reaches_every_version(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"], ["b"], ["c"])
+    assert store.forget("a") == 3
+    for path in [store.path, *store.versions()]:
+        assert b'"a"' not in path.read_bytes()
+        assert "a" not in IncrementalClassifier.load(path).classes_
+    assert classes(store) == ["b", "c"] and len(store.versions()) == 1  # the version that knew nothing else is gone
+    with pytest.raises(UserError, match="no class called 'a'"):
+        store.forget("a")
+
+
+def test_the_only_class_is_not_forgotten(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"])
+    with pytest.raises(UserError, match="only class"):
+        store.forget("a")
+    assert classes(store) == ["a"]
+
+
+def test_one_command_at_a_time(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"])
+    with store.changing(), pytest.raises(UserError, match="being changed by another"), Store(store.path).changing():
+        pass
+    with pytest.raises(UserError, match="no folder"), Store(tmp_path / "nowhere" / "m.efcil").changing():
+        pass
+    with pytest.raises(UserError, match="efcil learn"):
+        Store(tmp_path / "none.efcil").load()
+
+
+def test_times_are_no_part_of_what_makes_two_models_equal(tmp_path: Path) -> None:
+    learner = make_learner("freeze").partial_fit(*make_blobs(["a", "b"]))
+    checksums = []
+    for when in ("2026-01-01 10:00", "2027-01-01 10:00"):
+        learner.lessons_[-1]["time"] = when
+        learner.save(tmp_path / "model.efcil")
+        assert IncrementalClassifier.load(tmp_path / "model.efcil").lessons_[-1]["time"] == when
+        content = (tmp_path / "model.efcil").read_bytes()
+        checksums.append(content.split(b'checksum\\": \\"')[1][:64])
+    assert checksums[0] == checksums[1]
