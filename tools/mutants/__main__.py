@@ -19,16 +19,18 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 import yaml
 from mutations import Mutant, mutants_of
-from reach import Reach, fingerprint, record
-from trial import OPTIONS, limit, prepare, try_mutant
+from reach import Reach, Recorder, fingerprint, record
+from trial import OPTIONS, UNCHANGEABLE, limit, prepare, try_function, try_module
 
 ROOT = Path(__file__).parents[2]
 MUTATED = [
@@ -40,13 +42,14 @@ MUTATED = [
 TESTS = [  # those that run in this process; the command line's are processes of their own, which no mutant reaches
     *("tests/engine/*.py", "tests/paper/*.py", "tests/parts/*.py", "tests/methods/*.py", "tests/bench/test_metrics.py"),
     *("tests/test_contract.py", "tests/test_classifier.py", "tests/test_mistakes.py", "tests/test_config.py"),
-    "tests/test_docs.py::test_every_method_has_a_page_with_all_options_and_their_defaults",
+    "tests/test_docs.py",
 ]
 SETTINGS = ("tests/test_docs.py", "tests/test_config.py", "tests/methods/test_settings.py")
 """Tests that look at defaults and recipes, which are made when a module is imported and not in any call."""
+LEFT_OUT = ("tests/test_docs.py::test_the_",)
+"""Tests that run commands of the documentation, in processes of their own."""
 KEPT = ROOT / ".mutants"
 LEAST = 0.95
-Task = TypeVar("Task")
 
 
 @dataclass
@@ -66,6 +69,7 @@ def main() -> int:
     arguments = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT / "src"))
+    KEPT.mkdir(exist_ok=True)
     prepare()
     begun = time.monotonic()
     every = [m for path in expanded(MUTATED) for m in mutants_of(path, (ROOT / path).read_text())]
@@ -74,21 +78,14 @@ def main() -> int:
     chosen = [m for m in every if arguments.only in m.path]
     if not arguments.all and len(chosen) > arguments.sample:
         chosen = random.Random(arguments.seed).sample(chosen, arguments.sample)
-    reach = reached(expanded(TESTS), arguments.jobs)
-    print(f"{len(chosen)} of {len(every)} mutants, {len(reach)} tests.", flush=True)
-    tried = [m for m in chosen if (m.path, m.key) not in explained]
-    outcomes = run(tried, reach, arguments.jobs)
+    print(f"{len(chosen)} of {len(every)} mutants.", flush=True)
+    outcomes = run([m for m in chosen if (m.path, m.key) not in explained], arguments.jobs)
     left = [(m, explained[m.path, m.key]) for m in chosen if (m.path, m.key) in explained]
     return report(outcomes, left, stale, time.monotonic() - begun)
 
 
 def expanded(patterns: list[str]) -> list[str]:
-    """Files of these patterns; what names one test of a file stays as it is."""
-    return [
-        name
-        for pattern in patterns
-        for name in ([pattern] if "::" in pattern else sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(pattern)))
-    ]
+    return [str(path.relative_to(ROOT)) for pattern in patterns for path in sorted(ROOT.glob(pattern))]
 
 
 def explanations() -> dict[tuple[str, str], str]:
@@ -97,25 +94,85 @@ def explanations() -> dict[tuple[str, str], str]:
     return {(path, key): reason for path, entries in listed.items() for key, reason in entries.items()}
 
 
-# Which tests
-
-
-def reached(tests: list[str], jobs: int) -> Reach:
-    """What each test calls; kept for every test file until it or the package changes."""
-    KEPT.mkdir(exist_ok=True)
-    kept = {test: KEPT / f"{fingerprint(ROOT, test)}.json" for test in tests}
-    missing = [test for test in tests if not kept[test].exists()]
-    if missing:
-        print(f"Noting what the tests of {len(missing)} files call, which takes about as long as they do.", flush=True)
-
-    def recording(test: str, folder: Path) -> int:
-        quietly(KEPT / "log")
-        return record(ROOT, test, [*OPTIONS, f"--basetemp={folder / 'temporary'}"], kept[test])
-
-    for test, code, _ in forked(missing, recording, jobs):
+def run(mutants: list[Mutant], jobs: int) -> list[Outcome]:
+    """Try them all: those of functions from a process that has collected the tests, the others from this one."""
+    done = KEPT / "outcomes.json"
+    for _, code, _ in forked([mutants], lambda every, _: collected(every, jobs, done), 1):
         if code != 0:
-            sys.exit(f"{test} fails without any mutant (exit code {code}); see {KEPT / 'log'}.")
-    return {name: noted for test in tests for name, noted in json.loads(kept[test].read_text()).items()}
+            sys.exit(f"The tests could not be collected or fail without any mutant (exit code {code}).")
+    told = json.loads(done.read_text())
+    by_number = {(m.path, m.number): m for m in mutants}
+    outcomes = [Outcome(by_number[path, number], noticed, by) for path, number, noticed, by in told["outcomes"]]
+    late = {by_number[path, number]: tests for path, number, tests in told["late"]}
+
+    def trying(mutant: Mutant, folder: Path) -> int:
+        limit(60 + told["seconds"])
+        quietly(folder / "log")
+        return try_module(ROOT, mutant, late[mutant], folder)
+
+    for mutant, code, folder in forked(list(late), trying, jobs):
+        outcomes.append(outcome_of(mutant, code, folder))
+    return outcomes
+
+
+def collected(mutants: list[Mutant], jobs: int, done: Path) -> int:
+    """Collect all tests, find out what each calls, and try the mutants of functions; the rest is written down."""
+    files = expanded(TESTS)
+    return int(pytest.main([*files, *OPTIONS], plugins=[Session(mutants, files, jobs, done)]))
+
+
+class Session:
+    """Takes the place of pytest's loop over the tests."""
+
+    def __init__(self, mutants: list[Mutant], files: list[str], jobs: int, done: Path) -> None:
+        self.mutants, self.files, self.jobs, self.done = mutants, files, jobs, done
+        self.recorder = Recorder(ROOT)  # before the tests are imported, so that their caches are its own
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        if session.testsfailed:
+            os._exit(1)
+        items = {item.nodeid: item for item in session.items if not item.nodeid.startswith(LEFT_OUT)}
+        reach = self.reached(items)
+        tests = {mutant: tests_of(mutant, reach) for mutant in self.mutants}
+        outcomes = [Outcome(m, False, "no test calls it") for m in self.mutants if not tests[m]]
+        quick = [m for m in self.mutants if tests[m] and m.in_function]
+        late = [m for m in self.mutants if tests[m] and not m.in_function]
+
+        def trying(mutant: Mutant, folder: Path) -> int:
+            limit(30 + 3 * sum(reach[test]["seconds"] for test in tests[mutant]))
+            quietly(folder / "log")
+            return try_function(ROOT, mutant, [items[test] for test in tests[mutant]], folder)
+
+        for mutant, code, folder in forked(quick, trying, self.jobs):
+            if code == UNCHANGEABLE:
+                late.append(mutant)
+            else:
+                outcomes.append(outcome_of(mutant, code, folder))
+        told = {
+            "outcomes": [(o.mutant.path, o.mutant.number, o.noticed, o.by) for o in outcomes],
+            "late": [(m.path, m.number, tests[m]) for m in late],
+            "seconds": sum(noted["seconds"] for noted in reach.values()),
+        }
+        self.done.write_text(json.dumps(told))
+        os._exit(0)
+
+    def reached(self, items: dict[str, Any]) -> Reach:
+        """What each test calls; kept for every test file until it or the package changes."""
+        kept = {file: KEPT / f"{fingerprint(ROOT, file)}.json" for file in self.files}
+        missing = [file for file in self.files if not kept[file].exists()]
+        if missing:
+            print(f"Noting what the tests of {len(missing)} files call, which takes about as long as they do.")
+
+        def recording(file: str, folder: Path) -> int:
+            quietly(KEPT / f"{Path(file).stem}.log")
+            own = [item for name, item in items.items() if name.startswith(f"{file}::")]
+            return record(self.recorder, own, folder, kept[file])
+
+        for file, code, _ in forked(missing, recording, self.jobs):
+            if code != 0:
+                print(f"{file} fails without any mutant; see {KEPT / Path(file).stem}.log.")
+                os._exit(code)
+        return {name: noted for file in self.files for name, noted in json.loads(kept[file].read_text()).items()}
 
 
 def tests_of(mutant: Mutant, reach: Reach) -> list[str]:
@@ -133,33 +190,7 @@ def tests_of(mutant: Mutant, reach: Reach) -> list[str]:
     return sorted(found, key=lambda test: reach[test]["seconds"])
 
 
-# Running
-
-
-def run(mutants: list[Mutant], reach: Reach, jobs: int) -> list[Outcome]:
-    """Try them all, several at a time."""
-    outcomes = []
-    tests = {mutant: tests_of(mutant, reach) for mutant in mutants}
-
-    def trying(mutant: Mutant, folder: Path) -> int:
-        limit(30 + 3 * sum(reach[test]["seconds"] for test in tests[mutant]))
-        quietly(folder / "log")
-        return try_mutant(ROOT, mutant, tests[mutant], folder)
-
-    for mutant in mutants:
-        if not tests[mutant]:
-            outcomes.append(Outcome(mutant, False, "no test calls it"))
-    begun = time.monotonic()
-    for mutant, code, folder in forked([mutant for mutant in mutants if tests[mutant]], trying, jobs):
-        if code == 4:
-            sys.exit(f"pytest could not be started:\n{(folder / 'log').read_text()}")
-        failed = folder / "failed"
-        by = failed.read_text() if failed.exists() else f"ended by signal {-code}"
-        outcomes.append(Outcome(mutant, code != 0, by if code else f"{len(tests[mutant])} tests"))
-        mark = "noticed " if code else "SURVIVED"
-        place = f"{len(outcomes):4}/{len(mutants)} {time.monotonic() - begun:5.0f}s"
-        print(f"{place} {mark} {mutant.path}:{mutant.line} {mutant.key[:110]} [{outcomes[-1].by}]", flush=True)
-    return outcomes
+Task = TypeVar("Task")
 
 
 def forked(tasks: list[Task], function: Callable[[Task, Path], int], jobs: int) -> Iterator[tuple[Task, int, Path]]:
@@ -169,10 +200,13 @@ def forked(tasks: list[Task], function: Callable[[Task, Path], int], jobs: int) 
         while waiting or running:
             while waiting and len(running) < jobs:
                 task, folder = waiting.pop(), Path(tempfile.mkdtemp(dir=temporary))
+                sys.stdout.flush()
                 child = os.fork()
                 if child == 0:
                     try:
                         os._exit(function(task, folder))
+                    except BaseException:
+                        traceback.print_exc()
                     finally:
                         os._exit(70)
                 running[child] = (task, folder)
@@ -180,6 +214,16 @@ def forked(tasks: list[Task], function: Callable[[Task, Path], int], jobs: int) 
             task, folder = running.pop(child)
             yield task, os.waitstatus_to_exitcode(status), folder
             shutil.rmtree(folder)
+
+
+def outcome_of(mutant: Mutant, code: int, folder: Path) -> Outcome:
+    if code in (4, 70):
+        sys.exit(f"A mutant could not be tried:\n{(folder / 'log').read_text()}")
+    failed = folder / "failed"
+    by = failed.read_text() if failed.exists() else "a limit of time" if code < 0 else "the import"
+    mark = f"noticed by {by}" if code else "SURVIVED"
+    print(f"{mutant.path}:{mutant.line} {mutant.key[:110]}: {mark}", flush=True)
+    return Outcome(mutant, code != 0, by)
 
 
 def quietly(log: Path) -> None:

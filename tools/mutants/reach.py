@@ -9,11 +9,10 @@ import functools
 import hashlib
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -30,23 +29,14 @@ class Recorder:
         self.calls: set[str] = set()  # of what runs now
         self.shared: dict[str, set[str]] = {}  # fixture of more than one test → what its making called
         self.reach: Reach = {}
+        self.failed: list[str] = []
+        functools.cache = self.cache  # type: ignore[assignment]
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Called by Python at every call; nothing inside the function is followed."""
         code = frame.f_code
         if code.co_filename.startswith(self.package):
-            self.calls.add(self.named(code))
-
-    def named(self, code: CodeType) -> str:
-        return f"{Path(code.co_filename).relative_to(self.root)}::{code.co_qualname.split('.<')[0]}"
-
-    def aside(self, function: Callable[[], Any]) -> tuple[Any, set[str]]:
-        """The result of a function and what it called."""
-        outer, self.calls = self.calls, set()
-        try:
-            return function(), self.calls
-        finally:
-            self.calls = outer | self.calls
+            self.calls.add(f"{Path(code.co_filename).relative_to(self.root)}::{code.co_qualname.split('.<')[0]}")
 
     def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """functools.cache, except that every user of a kept result is noted as a caller of what made it."""
@@ -56,8 +46,10 @@ class Recorder:
         def cached(*arguments: Any, **named: Any) -> Any:
             key = (arguments, tuple(named.items()))
             if key not in kept:
-                kept[key] = self.aside(lambda: function(*arguments, **named))
-            self.calls |= kept[key][1]
+                outer, self.calls = self.calls, set()
+                kept[key] = function(*arguments, **named), self.calls
+                self.calls = outer
+            self.calls = self.calls | kept[key][1]
             return kept[key][0]
 
         return cached
@@ -69,8 +61,8 @@ class Recorder:
             return (yield)
         finally:
             if fixturedef.scope != "function":
-                self.shared[f"{fixturedef.baseid}:{fixturedef.argname}"] = set(self.calls)
-            self.calls |= outer
+                self.shared[f"{fixturedef.baseid}:{fixturedef.argname}"] = self.calls
+            self.calls = outer | self.calls
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
@@ -86,21 +78,28 @@ class Recorder:
                     self.calls |= self.shared.get(f"{definition.baseid}:{name}", set())
             self.reach[item.nodeid] = {"seconds": time.process_time() - begun, "calls": sorted(self.calls)}
 
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+            print(f"\n{report.nodeid}\n{report.longreprtext}", flush=True)
 
-def record(root: Path, test: str, options: list[str], out: Path) -> int:
-    """Run this test file in this process and write down what each test reached."""
-    recorder = Recorder(root)
-    functools.cache = recorder.cache  # type: ignore[assignment]
-    threading.settrace(recorder.note)
-    code = pytest.main([test, *options], plugins=[recorder])
-    if code == 0:
-        out.write_text(json.dumps(recorder.reach))
-    return int(code)
+
+def record(recorder: Recorder, items: list[Any], folder: Path, out: Path) -> int:
+    """Run these collected tests in this process and write down what each of them reached."""
+    config = items[0].config
+    config._tmp_path_factory._given_basetemp = folder / "temporary"
+    config.pluginmanager.register(recorder)
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    if recorder.failed:
+        return 1
+    out.write_text(json.dumps(recorder.reach))
+    return 0
 
 
 def fingerprint(root: Path, test: str) -> str:
     """Changes when the package or this test file changes."""
     digest = hashlib.sha256()
-    for path in sorted([*root.glob("src/**/*.py"), root / test.split("::")[0], *root.glob("tests/**/conftest.py")]):
+    for path in sorted([*root.glob("src/**/*.py"), root / test, *root.glob("tests/**/conftest.py")]):
         digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
