@@ -224,6 +224,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
     "acil": {"expansion": 8},
     "ds-al": {"expansion": 8},
+    "ranpac": {"expansion": 8},
     "apr": {"pseudo_batch": 4, "attack_limit": 5, "map_epochs": 2},
 }
 DRAW_FROM_TORCH = {  # layers of PyTorch, which are made with torch's own random numbers

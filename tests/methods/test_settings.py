@@ -35,6 +35,8 @@ LEAST: dict[str, dict[str, float]] = {  # the least value of every number; of sh
     "ds-al": {"expansion": 1, "gamma": 1e-9, "gamma_compensation": 1e-9, "compensation": 0.0},
     "fecam": {"tukey_lambda": 1e-6, "gamma1": 0.0, "gamma2": 0.0, "shrinkages": 0},
     "fetril": {"svm_c": 1e-12, "svm_tolerance": 1e-12},
+    "lda": {"heaviest": 1},
+    "ranpac": {"expansion": 1, "held_out": 0.0},
     "lwf": DISTILLATION,
     "ewc": {"lambda_efim": 0.0, "alpha": 0.0},
     "mas": {"lambda_mas": 0.0, "alpha": 0.0},
@@ -119,7 +121,7 @@ def test_kinds_of_methods() -> None:
     def those(flag: str) -> set[str]:
         return {name for name, cls in METHODS.items() if getattr(cls, flag)}
 
-    assert those("freezes_backbone") == {"freeze", "acil", "ds-al", "fecam", "fetril"}
+    assert those("freezes_backbone") == {"freeze", "acil", "ds-al", "fecam", "fetril", "lda", "ranpac"}
     assert set(METHODS) - those("freezes_batchnorm") == {"joint", "pass", "il2a", "abd", "r-dfcil"}
     assert set(METHODS) - those("shares_first_task") == {"si", "rwalk", "adagauss"}
     assert set(METHODS) - those("exemplar_free") == {"joint"}
