@@ -146,6 +146,8 @@ class IncrementalClassifier:
                 "minutes chooses the epochs by the clock, a checkpoint needs the same again; give only one."
             )
         ctx, names, classes = self._prepared(images, labels, past)
+        if checkpoint is not None:
+            ctx.identity = self._fingerprint(ctx.images, names, ctx.past)
         method = copy.deepcopy(self._method)
         with self._watched() as watcher:
             ctx.watcher = watcher
@@ -176,7 +178,7 @@ class IncrementalClassifier:
         task = len(self.lessons_)
         device = self._device()
         if self._model is None:
-            preprocessing = Preprocessing.of(labelled, self.config, self._brought)
+            preprocessing = self._preprocessing or Preprocessing.of(labelled, self.config, self._brought)
             model, old = self._fresh_model(preprocessing), None
         else:
             assert self._preprocessing is not None
@@ -185,7 +187,6 @@ class IncrementalClassifier:
         if len(new):
             model.grow(len(new), generator(self.config.seed, "task", task, "head"))
         classes = np.concatenate([self.classes_, new]) if task else new
-        earlier = self._past(past, device)
         ctx = Context(
             config=self._config_for(len(labelled)),
             task=task,
@@ -197,8 +198,7 @@ class IncrementalClassifier:
             preprocessing=preprocessing,
             augmentation=augmentation(chosen(self.config.augmentation, labelled.size), preprocessing.size),
             device=device,
-            identity=self._fingerprint(labelled, names, earlier),
-            past=earlier,
+            past=self._past(past, device),
         )
         return ctx, names, classes
 
@@ -308,6 +308,16 @@ class IncrementalClassifier:
         asked = columns < (len(self.classes_) if classes is None else classes)
         said = self._method.scores(model, features[asked]).argmax(1)
         return float((said == columns[asked]).double().mean())
+
+    def untaught(self, method: str) -> IncrementalClassifier:
+        """A classifier with another method that starts with the network of this one as it is now, and knows nothing."""
+        model, preprocessing = self._fitted()
+        settings: Any = {"seed": self.config.seed, "device": self.config.device, "image_size": preprocessing.size}
+        kept = "frozen" if model.frozen_backbone else "tuned"
+        backbone = copy.deepcopy(model.backbone)
+        other = IncrementalClassifier(method, backbone=backbone, backbone_training=kept, progress=False, **settings)
+        other._preprocessing = preprocessing
+        return other
 
     # Changing what was taught
 

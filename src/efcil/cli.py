@@ -10,11 +10,19 @@ import os
 import signal
 import sys
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+
+# In the order of --help: models of one's own, then benchmarks, then what there is to choose from.
+COMMANDS = (
+    *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo"),
+    *("run", "bench", "demo", "data", "methods", "presets", "grids"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,30 +70,12 @@ def parser() -> argparse.ArgumentParser:
     import argparse
 
     from efcil import __version__
-    from efcil.commands import (
-        bench,
-        data,
-        demo,
-        evaluate,
-        forget,
-        grids,
-        inspect,
-        learn,
-        merge,
-        methods,
-        predict,
-        presets,
-        rename,
-        run,
-        undo,
-    )
 
     top = argparse.ArgumentParser(
         prog="efcil", description="Add new classes to an image classifier over time, without keeping old images."
     )
     top.add_argument("--version", action="version", version=f"efcil {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    teaching = (learn, predict, evaluate, inspect, rename, merge, forget, undo)
-    for command in (*teaching, run, bench, demo, data, methods, presets, grids):  # in the order of --help
-        command.add(commands)
+    for name in COMMANDS:
+        import_module(f"efcil.commands.{name}").add(commands)
     return top

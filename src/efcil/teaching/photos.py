@@ -76,7 +76,9 @@ def decoded(files: Files, console: Console) -> tuple[dict[int, torch.Tensor], li
 
     with ThreadPoolExecutor(4) as pool:
         results = pool.map(read, range(len(files)))
-        for row, result in enumerate(track(results, "reading photos", len(files), console=console, transient=True)):
+        quiet = not console.is_terminal
+        shown = track(results, "reading photos", len(files), console=console, transient=True, disable=quiet)
+        for row, result in enumerate(shown):
             if isinstance(result, str):
                 bad.append(result)
             else:

@@ -1,0 +1,266 @@
+"""A person with folders of photos: teach, ask, measure, look inside, rename, merge, forget, undo, compare."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import cli_command, cli_environment, make_blobs, real_data
+from efcil import IncrementalClassifier
+from efcil.cli import main
+from efcil.errors import UserError
+from efcil.teaching.store import Store
+
+SMALL = ["--backbone", "resnet18", "--set", "width=4", "--set", "image_size=8", "--set", "first.epochs=1"]
+
+
+def photos(folder: Path, *classes: str, count: int = 6, seed: int = 0) -> Path:
+    """Class folders of small images, one colour per class."""
+    images, labels = make_blobs(list(classes), count, seed=seed)
+    for place, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / label / f"{place}.png")
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model that was taught cat and dog, then bird."""
+    path = tmp_path / "pets.efcil"
+    assert main(["learn", str(path), str(photos(tmp_path / "first", "cat", "dog")), *SMALL]) == 0
+    assert main(["learn", str(path), str(photos(tmp_path / "later", "bird"))]) == 0
+    return path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: Any) -> Any:
+    """What a command prints as JSON."""
+    capsys.readouterr()
+    assert main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    """The one sentence of a command that bad input ends."""
+    capsys.readouterr()
+    assert main([*map(str, arguments)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("efcil: ") and "Traceback" not in error
+    return error
+
+
+def test_a_lesson_says_how_well_it_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = told(capsys, "learn", tmp_path / "m.efcil", photos(tmp_path / "a", "cat", "dog", count=8), *SMALL)
+    assert [row["class"] for row in report["classes"]] == ["cat", "dog"]
+    assert all(row["photos"] == 8 and 0 <= row["accuracy"] <= 1 for row in report["classes"])
+    assert "leave-one-out" in report["how"] and report["old_before"] is None
+    later = told(capsys, "learn", tmp_path / "m.efcil", photos(tmp_path / "b", "bird"))
+    assert 0 <= later["old_after"] <= 1 and 0 <= later["old_before"] <= 1 and later["seconds"] > 0
+
+
+def test_methods_that_cannot_leave_one_out_keep_photos_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(tmp_path / "a", "cat", "dog", count=10)
+    report = told(capsys, "learn", tmp_path / "m.efcil", folder, "--method", "freeze", *SMALL)
+    assert "which was not taught" in report["how"] and report["classes"][0]["photos"] == 10
+    taught = IncrementalClassifier.load(tmp_path / "m.efcil").lessons_[0]["classes"]
+    assert taught == {"cat": 8, "dog": 8}
+
+
+def test_what_is_on_photos(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = told(capsys, "predict", model, tmp_path / "first", tmp_path / "later" / "bird" / "0.png", "--top", 3)
+    assert len(rows) == 13 and all(len(row["guesses"]) == 3 for row in rows)
+    assert all(abs(sum(guess["probability"] for guess in row["guesses"]) - 1) < 1e-4 for row in rows)
+    never = told(capsys, "predict", model, tmp_path / "first", "--no-unknown")
+    assert all(row["answer"] == row["guesses"][0]["class"] and not row["unknown"] for row in never)
+    assert main(["predict", str(model), str(tmp_path / "later"), "--csv", "--top", "2"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0] == "photo,answer,class_1,probability_1,class_2,probability_2" and len(table) == 7
+    assert "at least 1" in refused(capsys, "predict", model, tmp_path / "first", "--top", 0)
+    assert "no image file" in refused(capsys, "predict", model, tmp_path / "nothing.jpg")
+
+
+def test_measuring_on_photos_with_names(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "evaluate", model, photos(tmp_path / "test", "cat", "bird", seed=3), "--worst", 2)
+    right = sum(row["accuracy"] * row["photos"] for row in found["classes"])
+    assert found["photos"] == 12 and found["accuracy"] == pytest.approx(right / 12)
+    assert sum(row["photos"] for row in found["confusions"]) == round(12 * (1 - found["accuracy"]))
+    assert len(found["worst"]) == min(2, round(12 * (1 - found["accuracy"])))
+    assert "never taught fish" in refused(capsys, "evaluate", model, photos(tmp_path / "odd", "fish"))
+
+
+def test_looking_inside(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "inspect", model)
+    assert [row["class"] for row in found["classes"]] == ["cat", "dog", "bird"]
+    assert [row["photos"] for row in found["classes"]] == [6, 6, 6] and all(row["taught"] for row in found["classes"])
+    assert found["bytes"] == model.stat().st_size and found["versions"] == ["0001.efcil"]
+    assert len(found["history"]) == 2 and found["images_inside"] is False
+    assert main(["inspect", str(model)]) == 0
+    assert "no image inside" in capsys.readouterr().out
+
+
+def test_changing_what_was_taught(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rename", str(model), "cat", "tiger"]) == 0
+    assert main(["merge", str(model), "dog", "bird"]) == 0
+    assert Store(model).load().classes_.tolist() == ["tiger", "dog"]
+    assert main(["undo", str(model)]) == 0
+    assert Store(model).load().classes_.tolist() == ["tiger", "dog", "bird"]
+    assert main(["forget", str(model), "dog"]) == 0
+    assert Store(model).load().classes_.tolist() == ["tiger", "bird"]
+    for kept in Store(model).versions():
+        assert b"dog" not in kept.read_bytes()
+    assert main(["learn", str(model), str(photos(tmp_path / "more", "bird", seed=5))]) == 0  # known: refined
+    assert told(capsys, "inspect", model)["classes"][1] | {"taught": ""} == {
+        "class": "bird",
+        "photos": 12,
+        "taught": "",
+    }
+    for wrong in (("rename", model, "dog", "wolf"), ("forget", model, "dog"), ("merge", model, "bird", "dog")):
+        assert "no class called 'dog'" in refused(capsys, *wrong)
+
+
+def test_which_method_would_be_best(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = model.read_bytes()
+    folder = photos(tmp_path / "all", "cat", "dog", "bird", count=10)
+    rows = told(capsys, "compare", model, folder, "--methods", "lda", "freeze")
+    assert {row["method"] for row in rows} == {"lda", "freeze"} and rows[0]["accuracy"] >= rows[1]["accuracy"]
+    assert all(row["photos_tested"] == 6 and row["lessons"] == 2 and row["bytes"] > 1000 for row in rows)
+    assert model.read_bytes() == before
+    assert "at least two classes" in refused(capsys, "compare", model, photos(tmp_path / "one", "cat"))
+
+
+def test_bad_files_are_listed_and_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(tmp_path / "a", "cat", "dog")
+    (folder / "cat" / "text.jpg").write_text("not an image")
+    (folder / "dog" / "empty.png").write_bytes(b"")
+    whole = (folder / "dog" / "6.png").read_bytes()
+    (folder / "dog" / "half.png").write_bytes(whole[: len(whole) // 2])
+    capsys.readouterr()
+    assert main(["learn", str(tmp_path / "m.efcil"), str(folder), *SMALL]) == 2
+    said = capsys.readouterr()
+    assert all(name in said.out for name in ("text.jpg", "empty.png", "half.png")) and "--skip-bad" in said.err
+    assert not (tmp_path / "m.efcil").exists()
+    assert main(["learn", str(tmp_path / "m.efcil"), str(folder), "--skip-bad", *SMALL]) == 0
+    assert IncrementalClassifier.load(tmp_path / "m.efcil").lessons_[0]["classes"] == {"cat": 6, "dog": 6}
+
+
+def test_a_zip_in_the_place_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(tmp_path / "a", "cat", "dog")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        for path in sorted(folder.rglob("*.png")):
+            file.write(path, f"animals/{path.relative_to(folder)}")
+        file.writestr("__MACOSX/animals/cat/._0.png", b"junk")
+        file.writestr("animals/.DS_Store", b"junk")
+    for name, source in (("zip", tmp_path / "a.zip"), ("folder", folder)):
+        assert main(["learn", str(tmp_path / f"{name}.efcil"), str(source), *SMALL]) == 0
+    images = make_blobs(["cat", "dog"])[0]
+    from_zip, from_folder = (IncrementalClassifier.load(tmp_path / f"{name}.efcil") for name in ("zip", "folder"))
+    assert np.array_equal(from_zip.decision_function(images), from_folder.decision_function(images))
+    with zipfile.ZipFile(tmp_path / "escape.zip", "w") as file:
+        file.writestr("../cat/0.png", (folder / "cat" / "0.png").read_bytes())
+    assert "leads out of it" in refused(capsys, "learn", tmp_path / "m.efcil", tmp_path / "escape.zip", *SMALL)
+    (tmp_path / "broken.zip").write_bytes(b"PK nonsense")
+    assert "as a zip" in refused(capsys, "learn", tmp_path / "m.efcil", tmp_path / "broken.zip", *SMALL)
+    with zipfile.ZipFile(tmp_path / "flat.zip", "w") as file:
+        file.write(folder / "cat" / "0.png", "0.png")
+    assert "class folders" in refused(capsys, "learn", tmp_path / "m.efcil", tmp_path / "flat.zip", *SMALL)
+
+
+def test_zip_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from efcil.data import zips
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for place in range(3):
+            file.writestr(f"cat/{place}.png", bytes(1 << 20))
+    for limit, value, sentence in (("MOST_MEMBERS", 2, "3 files"), ("MOST_BYTES", 1 << 20, "expands to")):
+        with monkeypatch.context() as patch:
+            patch.setattr(zips, limit, value)
+            with pytest.raises(UserError, match=sentence):
+                zips.image_members(tmp_path / "a.zip")
+    monkeypatch.setattr(zips, "MOST_MEMBER_BYTES", 1 << 19)
+    with pytest.raises(UserError, match="holds a file of more"):
+        zips.image_members(tmp_path / "a.zip")
+
+
+def test_choices_belong_to_a_new_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "exists" in refused(capsys, "learn", model, tmp_path / "later", "--method", "freeze")
+    new, later = tmp_path / "n.efcil", tmp_path / "later"
+    assert "--tune means" in refused(capsys, "learn", new, later, "--tune", "--method", "lda")
+    assert "is for benchmarks" in refused(capsys, "learn", new, later, "--set", "data.held_out=5")
+    assert "no folder or zip" in refused(capsys, "learn", tmp_path / "n.efcil", tmp_path / "none", *SMALL)
+    assert not (tmp_path / "n.efcil").exists()
+
+
+def test_a_second_lesson_at_the_same_time_is_refused(model: Path, tmp_path: Path) -> None:
+    with Store(model).changing():
+        command = cli_command("learn", model, photos(tmp_path / "fish", "fish"))
+        done = subprocess.run(command, capture_output=True, text=True, env=cli_environment(), check=False)
+    assert done.returncode == 2 and "being changed by another command" in done.stderr
+
+
+def test_a_killed_lesson_leaves_the_model_before_it(model: Path, tmp_path: Path) -> None:
+    before = model.read_bytes()
+    folder = photos(tmp_path / "fish", "fish", "crab", count=40)
+    process = subprocess.Popen(cli_command("learn", model, folder), env=cli_environment(), stdout=subprocess.DEVNULL)
+    time.sleep(1.5)
+    process.kill()
+    process.wait()
+    assert model.read_bytes() == before or set(Store(model).load().classes_) == {"cat", "dog", "bird", "fish", "crab"}
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial") and name.startswith(".pets")]
+    assert main(["learn", str(model), str(photos(tmp_path / "wolf", "wolf"))]) == 0  # the lock died with the process
+
+
+@pytest.mark.slow
+def test_office_photos_in_five_lessons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty photos of each of ten things on one core: nearly as good as all at once, small, quick, and not fooled."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    office = real_data("office") / "amazon"
+    classes = sorted(path.name for path in office.iterdir())
+    for place, name in enumerate(classes):
+        for number, photo in enumerate(sorted((office / name).iterdir())[:40]):
+            target = tmp_path / ("test" if number >= 20 else f"lesson{place // 2}") / name / photo.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(photo)
+    model, seconds = tmp_path / "things.efcil", 0.0
+    for lesson in range(5):
+        seconds += told(capsys, "learn", model, tmp_path / f"lesson{lesson}")["seconds"]
+    assert seconds < 240 and model.stat().st_size < 40e6
+    ours = told(capsys, "evaluate", model, tmp_path / "test")["accuracy"]
+    classifier = IncrementalClassifier.load(model)
+    taught = [path for lesson in range(5) for path in sorted((tmp_path / f"lesson{lesson}").glob("*/*"))]
+    tested = sorted((tmp_path / "test").glob("*/*"))
+    x, y = (np.concatenate([part.numpy() for part in classifier._features(paths)]) for paths in (taught, tested))
+    names = [[path.parent.name for path in paths] for paths in (taught, tested)]
+    everything = LogisticRegression(C=30, max_iter=2000).fit(x / np.linalg.norm(x, axis=1, keepdims=True), names[0])
+    best = everything.score(y / np.linalg.norm(y, axis=1, keepdims=True), names[1])
+    assert ours >= best - 0.01 - 1e-9
+    for stranger in classes[-3:]:
+        classifier.forget(stranger)
+    familiarity = classifier.answers([str(path) for path in tested]).familiarity
+    assert familiarity is not None
+    known = [path.parent.name not in classes[-3:] for path in tested]
+    assert roc_auc_score(known, familiarity) >= 0.9
+    assert np.mean(familiarity[np.array(known)] < 0.05) < 0.15
+
+
+@pytest.mark.slow
+def test_the_first_lesson_may_be_one_class_with_five_photos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    office = real_data("office") / "amazon"
+    for photo in sorted((office / "mug").iterdir())[:5]:
+        (tmp_path / "one" / "mug").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "one" / "mug" / photo.name).symlink_to(photo)
+    assert main(["learn", str(tmp_path / "m.efcil"), str(tmp_path / "one")]) == 0
+    others = [str(path) for path in sorted((office / "mug").iterdir())[5:25]]
+    strangers = [str(path) for path in sorted((office / "bike").iterdir())[:20]]
+    mugs = told(capsys, "predict", tmp_path / "m.efcil", *others)
+    bikes = told(capsys, "predict", tmp_path / "m.efcil", *strangers)
+    assert sum(row["answer"] == "mug" for row in mugs) >= 15 and sum(row["unknown"] for row in bikes) >= 15
