@@ -24,6 +24,18 @@ from efcil.engine.model import IncrementalModel
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[Any]
 
+GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
+QUICK: dict[str, dict[str, Any]] = {  # options of methods, to save time only
+    "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
+    "acil": {"expansion": 48},
+    "ds-al": {"expansion": 48},
+    "ranpac": {"expansion": 48},
+    "adagauss": {"bottleneck": 6},
+    "apr": {"pseudo_batch": 8, "attack_limit": 20, "map_epochs": 2},
+    "abd": {"inversion": GENERATOR},
+    "r-dfcil": {"inversion": GENERATOR},
+}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:

@@ -23,7 +23,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import efcil.classifier
-from conftest import Images, Labels, TinyNet, make_blobs, make_learner
+from conftest import GENERATOR, QUICK, Images, Labels, TinyNet, make_blobs, make_learner
 from efcil import IncrementalClassifier
 from efcil.bench.footprint import sizes_and_type
 from efcil.data.images import ImageSet, Pixels
@@ -37,17 +37,6 @@ from efcil.methods import METHODS, build_method
 from efcil.paper.regularizers import weights
 from efcil.parts.inversion import Generator
 
-GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
-QUICK: dict[str, dict[str, Any]] = {  # to save time only
-    "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
-    "acil": {"expansion": 48},
-    "ds-al": {"expansion": 48},
-    "ranpac": {"expansion": 48},
-    "adagauss": {"bottleneck": 6},
-    "apr": {"pseudo_batch": 8, "attack_limit": 20, "map_epochs": 2},
-    "abd": {"inversion": GENERATOR},
-    "r-dfcil": {"inversion": GENERATOR},
-}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
     "efc++ oracle": ("efc++", {"drift": "oracle", **QUICK["efc++"]}),

@@ -12,14 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import TinyNet, make_blobs, make_learner, quick_learner, write_class_folders, write_images
+from conftest import QUICK, TinyNet, make_blobs, make_learner, quick_learner, write_class_folders, write_images
 from efcil import IncrementalClassifier
+from efcil.engine.progress import Silent
 from efcil.engine.trainer import TrainingError
 from efcil.errors import UserError
 from efcil.methods import METHODS
 
 CLASSES = ["cat", "dog"]
 IMAGES, LABELS = make_blobs(CLASSES, 4)
+CHANNELS_FIRST = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
 
 
 @cache
@@ -48,13 +50,23 @@ BAD_IMAGES: dict[str, tuple[Any, str]] = {
     "infinite": (np.full(IMAGES.shape, np.inf), "NaN or infinite"),
     "above one": (IMAGES.astype(float), r"lie in \[0, 1\].*uint8"),
     "below zero": (IMAGES / 255 - 0.9, r"lie in \[0, 1\]"),
+    "one image as a tensor with channels last": (torch.from_numpy(IMAGES[0]), r"\(8, 8, 3\) can be meant in two ways"),
+    "one image with alpha or four": (torch.zeros(4, 8, 8), r"two ways; give \(1, C, H, W\) for one .*\(N, 1, H, W\)"),
+    "one image or three of three columns": (IMAGES[0, :3], r"two ways; give \(1, H, W, C\) for one .*\(N, H, W, 1\)"),
+    "one column or greyscale images": (IMAGES[0, :, :3], "two ways"),
+    "on a device without memory": (CHANNELS_FIRST.to("meta"), "device meta, which holds no pixels"),
+    "an array of no shape": (np.array(3, np.uint8), "shape"),
+    "a tensor of no shape": (torch.tensor(3, dtype=torch.uint8), "shape"),
+    "an array of None": (np.array(None), "NoneType"),
+    "an empty array of objects": (np.array([], dtype=object), "empty list"),
+    "lists in lists": (IMAGES.tolist(), "list of list"),
     "no images": (IMAGES[:0], r"not \(0, 8, 8, 3\)"),
     "no pixels": (IMAGES[:, :0], "shape"),
     "empty list": ([], "empty list"),
     "numbers": ([1, 2], "list of int"),
     "a mixed list": ([IMAGES[0], "a.png"], "list of ndarray, str"),
     "None": (None, "images must be"),
-    "a generator": (iter(IMAGES), "images must be"),
+    "a generator of nothing": (iter([]), "images must be.*an empty list"),
     "a missing file": (["nowhere.png"] * 8, "no image file 'nowhere.png'"),
     "a list with an array of no shape": ([np.uint8(3)[()], IMAGES[0]], "images must"),
 }
@@ -88,6 +100,11 @@ BAD_LABELS: dict[str, tuple[Any, str]] = {
     "None among words": ([*LABELS[:-1], None], "whole numbers or.* words"),
     "words and numbers": ([*LABELS[:-1], 1], "kind"),
     "one number": (5, "labels"),
+    "a set": (set(LABELS), "labels must be a list"),
+    "beyond 64 bits": ([0] * 7 + [2**63], "fit into 64 bits, which 9223372036854775808 does not"),
+    "far below zero": ([0] * 7 + [-(10**30)], "fit into 64 bits, which -10000"),
+    "unsigned": (np.array([0] * 7 + [2**64 - 1], np.uint64), "fit into 64 bits"),
+    "an invisible ending": ([*LABELS[:-1], "dog\0"], "must not end with"),
     "one word": ("catalogs", "labels"),
 }
 
@@ -104,6 +121,14 @@ def test_wrong_labels_get_one_clear_sentence(name: str) -> None:
 def test_score_checks_its_labels(labels: Any) -> None:
     with pytest.raises(UserError, match="labels"):
         fitted().score(IMAGES, labels)
+
+
+@pytest.mark.parametrize(("learnt", "asked"), [(["cat", "dog"], [0, 1]), ([0, 1], ["0", "1"])])
+def test_score_takes_labels_of_the_kind_that_was_learnt(learnt: list[Any], asked: list[Any]) -> None:
+    classifier = quick_learner().partial_fit(*make_blobs(learnt))
+    with pytest.raises(UserError, match=f"one kind.*like {learnt[0]!r}, these like {asked[0]!r}") as caught:
+        classifier.score(make_blobs(learnt)[0], np.repeat(asked, 6))
+    assert_one_sentence(caught.value)
 
 
 @pytest.mark.parametrize(("first", "second"), [([0, 1], ["cow", "elk"]), (["cat", "dog"], [3, 4])])
@@ -152,11 +177,9 @@ def test_wrong_settings_are_refused_at_once_with_the_nearest_names(name: str) ->
     assert_one_sentence(caught.value)
 
 
-def test_an_unknown_backbone_and_one_without_feature_dim_are_refused() -> None:
+def test_an_unknown_backbone_is_refused() -> None:
     with pytest.raises(UserError, match="no backbone called 'resnet19'; did you mean resnet18"):
         IncrementalClassifier(backbone="resnet19", epochs=1).partial_fit(IMAGES, LABELS)
-    with pytest.raises(UserError, match="needs the attribute feature_dim"):
-        IncrementalClassifier(backbone=nn.Linear(3, 4))
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", ""])
@@ -240,3 +263,150 @@ def test_a_checkpoint_of_another_task_is_refused(other: str, tmp_path: Path) -> 
     quick_learner().partial_fit(IMAGES, LABELS, checkpoint=checkpoint)
     with pytest.raises(UserError, match=r"checkpoint\.efcil belongs to another"):
         OTHER_TASKS[other](checkpoint)
+
+
+# Backbones of one's own
+
+
+class Gives(nn.Module):
+    """A backbone that makes of six right features what a mistake would make of them."""
+
+    feature_dim: Any = 6
+
+    def __init__(self, spoil: Callable[[Tensor], Any], feature_dim: Any = 6) -> None:
+        super().__init__()
+        self.net, self.spoil, self.feature_dim = TinyNet(), spoil, feature_dim
+
+    def forward(self, x: Tensor) -> Any:
+        return self.spoil(self.net(x))
+
+
+class Patches(nn.Module):
+    """As a vision transformer: it has a position for the whole and for each of four patches of 8 pixels, no more."""
+
+    feature_dim = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.positions = nn.Conv2d(3, 6, 8, 8), nn.Parameter(torch.zeros(5, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = self.embed(x).flatten(2).mT
+        return (torch.cat([patches.mean(1, keepdim=True), patches], dim=1) + self.positions).mean(1)
+
+
+class TwoWhileTraining(TinyNet):
+    def forward(self, x: Tensor) -> Any:
+        return (super().forward(x), x) if self.training else super().forward(x)
+
+
+BAD_BACKBONES: dict[str, tuple[Callable[[], Any], str]] = {
+    "a class": (lambda: TinyNet, r"an nn.Module, not .*TinyNet.*by calling it"),
+    "a function": (lambda: len, "an nn.Module, not <built-in function len>"),
+    "no feature_dim": (lambda: nn.Linear(3, 4), r"needs the attribute feature_dim.*not None"),
+    "a feature_dim of zero": (lambda: Gives(lambda f: f, 0), "feature_dim.*at least 1, not 0"),
+    "a feature_dim that is a word": (lambda: Gives(lambda f: f, "6"), "feature_dim.*not '6'"),
+    "no parameters": (lambda: without_parameters(), "Flatten has no parameters"),
+    "lazy layers": (lambda: lazy(), "LazyLinear has lazy layers"),
+    "a wrong feature_dim": (
+        lambda: Gives(lambda f: f, 7),
+        r"Gives gives a tensor \(2, 6\) for images of the shape \(2, 3, 8, 8\).*for a tensor \(2, 7\).*feature_dim",
+    ),
+    "a classifier at its end": (
+        lambda: Gives(lambda f: f.repeat(1, 5)),
+        r"\(2, 30\).*\(2, 6\).*take away a classifier",
+    ),
+    "not flattened": (lambda: Gives(lambda f: f[:, :, None, None]), r"\(2, 6, 1, 1\).*\(2, 6\); flatten or pool"),
+    "images left out": (lambda: Gives(lambda f: f[:1]), r"\(1, 6\).*\(2, 6\)"),
+    "a tuple": (lambda: Gives(lambda f: (f, f)), r"gives tuple for images.*\(2, 6\); return the features alone"),
+    "nothing": (lambda: Gives(lambda f: None), "gives NoneType"),
+    "a tuple while it is trained": (TwoWhileTraining, "gives tuple"),
+    "whole numbers": (lambda: Gives(lambda f: f.long()), "features of torch.int64; make them torch.float32"),
+    "another image size": (
+        Patches,
+        r"fails on images of the shape \(2, 3, 8, 8\) \(RuntimeError: .*\).*set image_size",
+    ),
+    "an error of its own": (lambda: Gives(lambda f: [][0]), r"fails on .*\(IndexError: list index out of range\)"),
+}
+
+
+def without_parameters() -> nn.Module:
+    module = nn.Flatten()
+    module.feature_dim = 192  # type: ignore[assignment]
+    return module
+
+
+def lazy() -> nn.Module:
+    module = nn.LazyLinear(6)
+    module.feature_dim = 6  # type: ignore[assignment]
+    return module
+
+
+class Unwatched(Silent):
+    """Fails the test when training begins."""
+
+    def stage(self, task: int, name: str) -> None:
+        raise AssertionError("training has begun")
+
+
+@pytest.mark.parametrize("name", BAD_BACKBONES)
+def test_a_wrong_backbone_is_refused_before_training_with_the_shape_that_came_out(name: str) -> None:
+    make, message = BAD_BACKBONES[name]
+    with pytest.raises(UserError, match=message) as caught:
+        quick_learner(backbone=make(), watcher=Unwatched()).partial_fit(IMAGES, LABELS)
+    assert_one_sentence(caught.value)
+
+
+def test_a_backbone_is_checked_with_images_of_the_size_that_it_will_see() -> None:
+    classifier = quick_learner(backbone=Patches(), image_size=16).partial_fit(IMAGES, LABELS)
+    assert classifier.predict(IMAGES).shape == (8,)
+
+
+def test_the_check_leaves_statistics_and_random_numbers_as_they_are() -> None:
+    class Counting(TinyNet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(self.norm(super().forward(x)), 0.5, self.training)
+
+    classifier = quick_learner(backbone=Counting(), epochs=0, first={})
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    classifier.partial_fit(IMAGES, LABELS)
+    assert torch.equal(torch.rand(4), expected)
+    assert classifier._fitted()[0].backbone.norm.num_batches_tracked == 0  # type: ignore[union-attr]
+
+
+# Places that cannot be written
+
+
+@pytest.mark.parametrize("name", ["", ".", "folder", "file/a.efcil", "a\0b", "x" * 300])
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=r"cannot be written .*; choose another place") as caught:
+        fitted().save(f"{tmp_path}/{name}" if name else name)
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# Features of any size
+
+
+class Large(TinyNet):
+    """A backbone that was trained without any norm, with features in the hundred thousands."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1e5 * super().forward(x)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_large_features_are_remembered_like_small_ones(method: str) -> None:
+    classifier = make_learner(method, backbone=Large(), epochs=0, options=QUICK.get(method, {}))
+    past = (IMAGES, LABELS) if classifier.needs_past else None
+    classifier.partial_fit(IMAGES, LABELS).partial_fit(*make_blobs(["cow", "elk"], 3), past=past)
+    assert np.isfinite(classifier.decision_function(IMAGES)).all()

@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,25 +29,26 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from efcil.backbones import FROM_SCRATCH, build_backbone, with_weights, without_weights
-from efcil.backbones.pretrained import ImageInput, Pretrained
+from efcil.backbones.pretrained import Architecture, ImageInput, Pretrained
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import augmentation, chosen
 from efcil.data.given import labelled_items, unlabelled
 from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
 from efcil.data.sets.folder import class_folders, notes
-from efcil.engine import state
+from efcil.engine import saved, state
 from efcil.engine.backbone import RECIPE, pretrained_backbone, saved_architecture
 from efcil.engine.bar import Bar, is_watched
 from efcil.engine.context import Context
 from efcil.engine.fingerprint import fingerprint
 from efcil.engine.method import Method
-from efcil.engine.model import IncrementalModel
+from efcil.engine.model import IncrementalModel, check_features, checked_backbone
 from efcil.engine.plan import Plan, measured_speed, planned, within_minutes, within_steps
 from efcil.engine.preprocessing import Preprocessing, interpolation, seen_side, stored_side
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.trainer import learn_task
 from efcil.errors import Notice, UserError, unknown
 from efcil.methods import METHODS, build_method, method_class
+from efcil.paper.regularizers import weights
 from efcil.rng import generator
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
@@ -112,7 +113,7 @@ class IncrementalClassifier:
         self.lessons_: list[dict[str, Any]] = []  # what was taught, merged and renamed, in order
         self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
         self._method: Method = build_method(method, self.config.options)
-        self._given_backbone = None if isinstance(backbone, str) else _checked_backbone(backbone)
+        self._given_backbone = None if isinstance(backbone, str) else checked_backbone(backbone)
         self._model: IncrementalModel | None = None
         self._preprocessing: Preprocessing | None = None
 
@@ -236,7 +237,10 @@ class IncrementalClassifier:
 
     @torch.no_grad()
     def decision_function(self, images: Any) -> npt.NDArray[np.float32]:
-        """One score per class seen, in the order of ``classes_``, (N, m)."""
+        """One score per class seen, in the order of ``classes_``, (N, m).
+
+        ``images`` as for partial_fit, or a single one: an array (H, W, 3), a tensor (3, H, W), a PIL image or a path.
+        """
         model, _ = self._fitted()
         return np.concatenate([_array(self._method.scores(model, part)) for part in self._features(images)])
 
@@ -281,6 +285,7 @@ class IncrementalClassifier:
         predicted = self.predict(images)
         if expected.shape != predicted.shape:
             raise UserError(f"{len(predicted)} images but {len(expected)} labels; give one label per image.")
+        self._check_kind(expected)
         return float(np.mean(predicted == expected))
 
     # How good it is, without any image of an earlier lesson
@@ -396,51 +401,77 @@ class IncrementalClassifier:
             "frozen_batchnorm": model.frozen_batchnorm,
             "frozen_backbone": model.frozen_backbone,
         }
-        state.write(Path(path), "classifier", tensors, meta)
+        try:
+            state.write(Path(path), "classifier", tensors, meta)
+        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+            raise UserError(f"{str(path)!r} cannot be written ({error}); choose another place.") from None
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], *, backbone: nn.Module | None = None, device: str | None = None
     ) -> IncrementalClassifier:
         """The classifier that was saved; a backbone of your own must be given again, its weights are in the file."""
-        tensors, meta = state.read(Path(path), "classifier")
-        config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
+        path = Path(path)
+        tensors, meta = state.read(path, "classifier", saved.KEYS)
+        try:
+            config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
+            classifier = cls.from_config(config)
+            classes = _label_array(meta["classes"])
+            preprocessing = from_dict(Preprocessing, meta["preprocessing"], "preprocessing.")
+            architecture = saved_architecture(meta)
+        except UserError as error:
+            raise UserError(f"{path} cannot be used: {error}") from None
         if meta["custom_backbone"] and backbone is None:
             raise UserError(f"{path} was learnt with a backbone of its own ({config.backbone}); pass it as backbone=….")
-        classifier = cls.from_config(config)
         if backbone is not None:
-            classifier._given_backbone = _checked_backbone(backbone)
-        classifier._restore(tensors, meta, path)
+            classifier._given_backbone = checked_backbone(backbone)
+        saved.check_classes(path, meta["classes"], meta["tasks"])
+        saved.check_preprocessing(path, preprocessing)
+        classifier.classes_, classifier.tasks_, classifier._preprocessing = classes, meta["tasks"], preprocessing
+        classifier.lessons_ = cls._lessons(path, meta)
+        frozen = (meta["frozen_batchnorm"], bool(meta.get("frozen_backbone", False)))
+        classifier._check_tensors(path, tensors, architecture, frozen)
+        classifier._restore(tensors, architecture, frozen)
         return classifier
 
-    def _restore(self, tensors: dict[str, Tensor], meta: dict[str, Any], path: str | os.PathLike[str]) -> None:
-        self._preprocessing, self.tasks_ = from_dict(Preprocessing, meta["preprocessing"]), meta["tasks"]
-        self.classes_ = np.array(meta["classes"])
-        ends = np.cumsum([0, *self.tasks_])  # files of version 1 do not say from how many images
-        learnt = [self.classes_[a:b] for a, b in pairwise(ends)]
+    @staticmethod
+    def _lessons(path: Path, meta: dict[str, Any]) -> list[dict[str, Any]]:
+        """What was taught in which order; files of version 1 do not say from how many images."""
+        ends = np.cumsum([0, *meta["tasks"]])
+        learnt = [meta["classes"][a:b] for a, b in pairwise(ends)]
         unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
         lessons = meta.get("lessons", unsaid)
-        times = meta.get("times", [None] * len(lessons))
-        self.lessons_ = [
-            {**lesson, **({"time": when} if when else {})} for lesson, when in zip(lessons, times, strict=True)
-        ]
+        times = meta.get("times", [None] * len(lessons)) if isinstance(lessons, list) else []
+        saved.check_lessons(path, lessons, times)
+        return [{**lesson, **({"time": when} if when else {})} for lesson, when in zip(lessons, times, strict=True)]
+
+    def _check_tensors(
+        self, path: Path, tensors: dict[str, Tensor], architecture: Architecture, frozen: tuple[bool, bool]
+    ) -> None:
+        """Compare with the network as it should be; one of any width takes no memory on the device meta."""
         if self._given_backbone is not None:
-            model = self._placed(copy.deepcopy(self._given_backbone))
+            backbone = copy.deepcopy(self._given_backbone)
         else:
-            model = self._placed(without_weights(saved_architecture(meta)))
+            with torch.device("meta" if architecture.name == FROM_SCRATCH else "cpu"):
+                backbone = without_weights(architecture)
+        pattern = _frozen(IncrementalModel(backbone), *frozen)
+        saved.check_tensors(path, tensors, backbone.state_dict(), self.tasks_, pattern.feature_dim)
+        sizes = {
+            "m": len(self.classes_),
+            "n": pattern.feature_dim,
+            "P": sum(weight.numel() for weight in weights(pattern)),
+        }
+        saved.check_kept(path, state.section("method", tensors), self._method, sizes)
+
+    def _restore(self, tensors: dict[str, Tensor], architecture: Architecture, frozen: tuple[bool, bool]) -> None:
+        assert self._preprocessing is not None
+        own = self._given_backbone is not None
+        backbone = self._tried_backbone(self._preprocessing.size) if own else without_weights(architecture)
+        model = self._placed(backbone)
         for classes in self.tasks_:
             model.grow(classes)
-        try:
-            model.load_state_dict(state.section("model", tensors))
-        except RuntimeError:
-            raise UserError(
-                f"{path} does not fit the backbone {self.config.backbone}; give the one it was saved with."
-            ) from None
-        if meta["frozen_batchnorm"]:
-            model.freeze_batchnorm()
-        if meta.get("frozen_backbone", False):
-            model.freeze_backbone()
-        self._model, device = model.eval(), self._device()
+        model.load_state_dict(state.section("model", tensors))
+        self._model, device = _frozen(model, *frozen).eval(), self._device()
         self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
 
     # As scikit-learn has it
@@ -510,8 +541,6 @@ class IncrementalClassifier:
         size = self.stored_size
         if isinstance(images, Dataset) and labels is None:
             images, labels = labelled_items(images)
-        elif isinstance(images, Iterator):
-            images = list(images)
         if isinstance(images, str | os.PathLike):
             if labels is not None:
                 raise UserError("A folder of class folders brings its own labels; give no labels with it.")
@@ -533,10 +562,7 @@ class IncrementalClassifier:
 
     def _new_classes(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
         new = np.unique(names)
-        if len(self.classes_) and new.dtype.kind != self.classes_.dtype.kind:
-            raise UserError(
-                f"labels must stay of one kind: the classes so far are like {self.classes_[0]}, these like {new[0]}."
-            )
+        self._check_kind(new)
         again = np.intersect1d(new, self.classes_)
         if len(again) and not self._method.refines:
             listed = ", ".join(str(name) for name in again[:5])
@@ -545,6 +571,14 @@ class IncrementalClassifier:
                 f"already learnt: {listed}; {self.config.method} takes images of new classes only ({able} can)."
             )
         return np.setdiff1d(new, self.classes_)
+
+    def _check_kind(self, names: npt.NDArray[Any]) -> None:
+        """Words and whole numbers are never equal, so a mixture is a mistake."""
+        if len(self.classes_) and names.dtype.kind != self.classes_.dtype.kind:
+            raise UserError(
+                f"labels must stay of one kind: the classes so far are like {self.classes_[0].item()!r}, "
+                f"these like {names[0].item()!r}."
+            )
 
     def _past(self, past: tuple[Any, Labels] | None, device: torch.device) -> tuple[ImageSet, Tensor] | None:
         """Earlier images for the methods that need them; no other method ever sees them."""
@@ -566,7 +600,7 @@ class IncrementalClassifier:
         """The model before its first task; a backbone that is worth keeping is frozen, or at least its BatchNorm."""
         c = self.config
         if self._given_backbone is not None:
-            model = self._placed(copy.deepcopy(self._given_backbone))
+            model = self._placed(self._tried_backbone(preprocessing.size))
         elif self._pretrained is not None:
             model = self._placed(with_weights(self._pretrained))
         else:
@@ -577,6 +611,13 @@ class IncrementalClassifier:
             if self._freezes_backbone:
                 model.freeze_backbone()
         return model
+
+    def _tried_backbone(self, size: int) -> nn.Module:
+        """A copy of the user's own backbone, which takes images of this side."""
+        backbone = copy.deepcopy(self._given_backbone)
+        assert backbone is not None
+        check_features(backbone.to(self._device()), size)
+        return backbone
 
     def _placed(self, backbone: nn.Module) -> IncrementalModel:
         model = IncrementalModel(backbone).to(self._device())
@@ -632,6 +673,15 @@ class IncrementalClassifier:
         return self._model, self._preprocessing
 
 
+def _frozen(model: IncrementalModel, batchnorm: bool, backbone: bool) -> IncrementalModel:
+    """The model, frozen as far as it was when it was saved."""
+    if batchnorm:
+        model.freeze_batchnorm()
+    if backbone:
+        model.freeze_backbone()
+    return model
+
+
 def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
     """The column of each label among the classes."""
     order = np.argsort(classes)
@@ -663,22 +713,24 @@ def _without(lesson: dict[str, Any], name: str) -> dict[str, Any]:
 def _label_array(labels: Labels) -> npt.NDArray[Any]:
     """Labels as a flat array of whole numbers or words."""
     listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
-    if isinstance(listed, str) or not isinstance(listed, Iterable):
+    if isinstance(listed, str | bytes | Set | Mapping) or not isinstance(listed, Iterable):
         raise UserError(f"labels must be a list with one label per image, not {listed!r:.40}.")
     listed = list(listed)
     kinds = {type(label) for label in listed}
     if all(issubclass(kind, bool | int | np.integer | np.bool_) for kind in kinds):
-        return np.array(listed, dtype=np.int64)
+        try:
+            return np.array(listed, dtype=np.int64)
+        except OverflowError:
+            largest = str(max(listed, key=abs))
+            raise UserError(
+                f"labels that are whole numbers must fit into 64 bits, which {largest:.40} does not; name the classes."
+            ) from None
     if all(issubclass(kind, str) for kind in kinds):
+        if any(label.endswith("\0") for label in listed):  # NumPy would drop it and take two names for one
+            raise UserError("labels must not end with the character of code 0; name the classes without it.")
         return np.array(listed, dtype=np.str_)
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise UserError(f"labels must be a flat list of whole numbers or of words, one kind only, not of {names}.")
-
-
-def _checked_backbone(backbone: nn.Module) -> nn.Module:
-    if not isinstance(getattr(backbone, "feature_dim", None), int):
-        raise UserError("a backbone of your own needs the attribute feature_dim, the length of its feature vectors.")
-    return backbone
 
 
 def _section(value: Any) -> Any:

@@ -221,6 +221,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     for name in values:
         if name not in names:
             raise unknown(f"field in {path[:-1]}" if path else "field", name, names)
+    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if f.name not in values and f.default is f.default_factory is dataclasses.MISSING:
+            raise UserError(f"{path}{f.name} is missing.")
     converted = {name: _convert(hints[name], value, f"{path}{name}") for name, value in values.items()}
     try:
         return cls(**converted)

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 import efcil
-from conftest import TinyNet, make_blobs, make_learner
+from conftest import QUICK, TinyNet, make_blobs, make_learner
 from efcil import IncrementalClassifier
 from efcil.engine import state
 from efcil.errors import UserError
+from efcil.methods import METHODS
 
 TENSORS = {
     "model.weight": torch.arange(12.0).view(3, 4),
@@ -61,7 +62,7 @@ def refused(path: Path, content: bytes, read: Callable[[Path], Any] = load) -> s
     with pytest.raises(UserError) as caught:
         read(path)
     sentence = str(caught.value)
-    assert str(path) in sentence and "\n" not in sentence and sentence.endswith(".")
+    assert str(path) in sentence and "\n" not in sentence and sentence.endswith((".", "?"))
     return sentence
 
 
@@ -227,6 +228,137 @@ def test_a_file_of_another_kind_says_so(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no file"):
         load(tmp_path / name)
+
+
+# Files that no accident makes: the checksum is right, the content is not
+
+
+def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
+    """The saved classifier with this change to its tensors and its description, and the checksum that goes with it."""
+    path.write_bytes(classifier_bytes())
+    tensors, meta = state.read(path, "classifier")
+    change(tensors, meta)
+    state.write(path, "classifier", tensors, meta)
+    return path.read_bytes()
+
+
+def zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape)
+
+
+FORGERIES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = {
+    **{
+        f"no {key}": (lambda tensors, meta, key=key: meta.pop(key), f"has no {key} of type")
+        for key in ("config", "custom_backbone", "classes", "tasks", "preprocessing", "frozen_batchnorm")
+    },
+    "classes that are a word": (lambda t, m: m.update(classes="ab"), "has no classes of type list"),
+    "a flag that is a number": (lambda t, m: m.update(frozen_batchnorm=1), "has no frozen_batchnorm of type bool"),
+    "a billion classes": (lambda t, m: m.update(tasks=[10**9]), "its tasks have 1000000000 classes together, but 2"),
+    "a task of no class": (lambda t, m: m.update(tasks=[2, 0]), r"whole numbers of at least 1, not \[2, 0\]"),
+    "a task of half classes": (lambda t, m: m.update(tasks=[1.5, 0.5]), "whole numbers of at least 1"),
+    "tasks otherwise cut": (lambda t, m: m.update(tasks=[1, 1]), r"model.heads.0 is missing or .* \(1, 6\)"),
+    "nothing learnt": (lambda t, m: m.update(tasks=[], classes=[]), "whole numbers of at least 1"),
+    "a class more": (lambda t, m: m["classes"].append("cow"), "2 classes together, but 3 are named"),
+    "a class twice": (lambda t, m: m.update(classes=["cat", "cat"]), "names a class twice"),
+    "classes of two kinds": (lambda t, m: m.update(classes=["cat", 1]), "one kind only"),
+    "classes that are lists": (lambda t, m: m.update(classes=[["cat"], ["dog"]]), "flat list"),
+    "a class beyond 64 bits": (lambda t, m: m.update(classes=[0, 2**64]), "64 bits"),
+    "lessons without classes": (lambda t, m: m.update(lessons=[{"what": "taught"}]), "its lessons must be a list"),
+    "lessons that are a number": (lambda t, m: m.update(lessons=3), "its lessons must be a list"),
+    "a time too many": (lambda t, m: m.update(times=[None] * 5), "times must be a list, one for each lesson"),
+    "times that are a number": (lambda t, m: m.update(times=3), "times must be a list"),
+    "an unknown method": (lambda t, m: m["config"].update(method="frieze"), "no method called 'frieze'"),
+    "an unknown setting": (lambda t, m: m["config"].update(colour=3), "no field called 'colour'"),
+    "an unknown option": (lambda t, m: m["config"].update(options={"x": 1}), "no field in options called 'x'"),
+    "no side": (lambda t, m: m["preprocessing"].pop("size"), "preprocessing.size is missing"),
+    "a side of zero": (lambda t, m: m["preprocessing"].update(size=0), "pixels cannot be shown with 0"),
+    "two channels": (lambda t, m: m["preprocessing"].update(mean=[0.5, 0.5]), "three numbers each"),
+    "a spread of zero": (lambda t, m: m["preprocessing"].update(std=[0.0] * 3), "std above zero"),
+    "a mean that is no number": (lambda t, m: m["preprocessing"].update(mean=[float("nan")] * 3), "three numbers each"),
+    "no head": (lambda t, m: t.pop("model.heads.0"), "model.heads.0 is missing"),
+    "a head too many": (lambda t, m: t.update({"model.heads.1": zeros(2, 6)}), "differs in model.heads.1"),
+    "a head of another size": (lambda t, m: t.update({"model.heads.0": zeros(2, 7)}), r"model.heads.0 .* \(2, 6\)"),
+    "no weight": (lambda t, m: t.pop("model.backbone.linear.weight"), "does not fit the backbone .*linear.weight"),
+    "another weight": (lambda t, m: t.update({"model.backbone.linear.bias": zeros(9)}), "does not fit .*linear.bias"),
+    "a tensor of nobody": (lambda t, m: t.update({"extra": zeros(1)}), "differs in extra"),
+    "NaN in a weight": (lambda t, m: t["model.heads.0"].fill_(torch.nan), "model.heads.0 holds NaN"),
+    "NaN in the memory": (lambda t, m: t["method.means"].fill_(torch.nan), "method.means holds NaN"),
+    "infinity in the memory": (lambda t, m: t["method.means"].fill_(torch.inf), "method.means holds infinite"),
+    "a function's name": (lambda t, m: t.update({"method.scores": zeros(2)}), "freeze does not keep .*method.scores"),
+    "no memory": (lambda t, m: t.pop("method.means"), "freeze needs a tensor method.means"),
+    "a memory of other classes": (
+        lambda t, m: t.update({"method.means": zeros(3, 6)}),
+        r"method.means must be float32 of shape \(2, 6\), not float32 of shape \(3, 6\)",
+    ),
+    "a memory of whole numbers": (lambda t, m: t.update({"method.means": zeros(2, 6).long()}), "not int64 of shape"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_file_is_refused_in_a_sentence_that_names_it(name: str, tmp_path: Path) -> None:
+    change, message = FORGERIES[name]
+    path = tmp_path / "forged.efcil"
+    assert re.search(message, refused(path, forged(path, change)))
+
+
+def test_a_network_wider_than_the_file_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
+    path = tmp_path / "wide.efcil"
+    make_learner("finetune").partial_fit(*make_blobs(["cat", "dog"])).save(path)
+    tensors, meta = state.read(path, "classifier")
+    meta["config"]["width"] = 10**6  # ten petabytes of weights
+    state.write(path, "classifier", tensors, meta)
+    assert "model.heads.0" in refused(path, path.read_bytes())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_what_every_method_keeps_after_each_task_is_accepted(method: str, tasks: int, tmp_path: Path) -> None:
+    classifier = make_learner(method, backbone=TinyNet(), options=QUICK.get(method, {}))
+    first = make_blobs(["cat", "dog"])
+    for task in [first, make_blobs(["cow"], 3)][:tasks]:
+        classifier.partial_fit(*task, past=first if classifier.needs_past else None)
+    classifier.save(tmp_path / "a.efcil")
+    loaded = load(tmp_path / "a.efcil")
+    assert np.array_equal(loaded.decision_function(first[0]), classifier.decision_function(first[0]))
+
+
+def test_unknown_sizes_must_agree_within_a_file(tmp_path: Path) -> None:
+    """The bottleneck of AdaGauss has a length of its own, the same in all of its tensors."""
+    path = tmp_path / "a.efcil"
+    make_learner("adagauss", backbone=TinyNet(), options={"bottleneck": 3}).partial_fit(
+        *make_blobs(["cat", "dog"])
+    ).save(path)
+    tensors, meta = state.read(path, "classifier")
+    state.write(path, "classifier", {**tensors, "method.means": zeros(2, 4)}, meta)
+    assert "method.means must be float32 of shape (2, 3)" in refused(path, path.read_bytes())
+
+
+# Tied weights
+
+
+class Tied(TinyNet):
+    """Uses one weight twice, and a part of it a third time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = torch.nn.Linear(6, 6)
+        self.again.weight = self.linear.weight
+        self.register_buffer("part", self.linear.weight.detach()[2:4])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.again(super().forward(x))
+
+
+def test_tied_weights_are_saved_loaded_and_still_tied(tmp_path: Path) -> None:
+    images, labels = make_blobs(["cat", "dog"])
+    path = tmp_path / "tied.efcil"
+    classifier = make_learner("efc++", backbone=Tied()).partial_fit(images, labels, checkpoint=tmp_path / "c.efcil")
+    classifier.save(path)
+    loaded = IncrementalClassifier.load(path, backbone=Tied())
+    assert np.array_equal(loaded.decision_function(images), classifier.decision_function(images))
+    loaded.partial_fit(*make_blobs(["cow"], 3))
+    backbone: Any = loaded._fitted()[0].backbone
+    assert backbone.again.weight is backbone.linear.weight
 
 
 # Writing whole or not at all

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from efcil.engine.method import words_and_type
 from efcil.errors import unknown
 
 BYTES = {"float32": 4, "float64": 8, "int64": 8}
@@ -17,13 +18,12 @@ PAPER = {
 
 
 def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], str]:
-    """``"m n float64"`` as the numbers m and n and the type, which is float32 unless it is named."""
-    names = shape.split()
-    dtype = names.pop() if names and names[-1] in BYTES else "float32"
-    for name in names:
-        if name not in sizes and not name.isdigit():
-            raise unknown(f"size in the shape {shape!r}", name, sizes)
-    return tuple(int(name) if name.isdigit() else sizes[name] for name in names), dtype
+    """``"m n float64"`` as the numbers m and n and the type."""
+    words, dtype = words_and_type(shape)
+    for word in words:
+        if word not in sizes and not word.isdigit():
+            raise unknown(f"size in the shape {shape!r}", word, sizes)
+    return tuple(int(word) if word.isdigit() else sizes[word] for word in words), dtype
 
 
 def footprint(shapes: Mapping[str, str], options: Any) -> tuple[int, int]:

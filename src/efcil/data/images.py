@@ -212,13 +212,20 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def image_set(images: Any, size: int | None = None, interpolation: Interpolation = "bilinear") -> ImageSet:
-    """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64)."""
+    """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64).
+
+    A single colour image (H, W, 3), tensor (3, H, W), PIL image or path is a set of one.
+    """
     if isinstance(images, ImageSet):
         return images
     if isinstance(images, np.ndarray) and images.dtype.kind in "OU":  # an array of paths or of images, as tables have
         images = images.tolist()
+    if isinstance(images, str | os.PathLike | Image.Image):
+        images = [images]
+    if isinstance(images, Iterator):
+        images = list(images)
     if isinstance(images, np.ndarray | Tensor):
-        return ImageSet(Pixels(_resized(_pixels(images), size, interpolation)))
+        return ImageSet(Pixels(_resized(_pixels(_stacked(images)), size, interpolation)))
     if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
         if all(isinstance(image, str | os.PathLike) for image in images):
             return files([Path(image) for image in images], size or FILE_SIZE, interpolation)
@@ -231,8 +238,8 @@ def image_set(images: Any, size: int | None = None, interpolation: Interpolation
                 Pixels(torch.cat([_resized(_pixels(image[None]), side, interpolation) for image in images]))
             )
     raise UserError(
-        "images must be a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), or a non-empty list of "
-        f"file paths, PIL images or arrays, not {_describe(images)}."
+        "images must be a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a non-empty list of "
+        f"file paths, PIL images or arrays, or one of those, not {_describe(images)}."
     )
 
 
@@ -251,6 +258,22 @@ def image_bytes(size: int) -> int:
     return 3 * size * size
 
 
+def _stacked(images: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
+    """One colour image as a stack of one; three dimensions are else a stack of greyscale images."""
+    shape = tuple(images.shape)
+    if len(shape) != 3:
+        return images
+    if isinstance(images, Tensor):
+        single, unclear = shape[0] == 3, shape[0] == 4 or shape[2] in (3, 4)
+        layouts = "(1, C, H, W) for one colour image or (N, 1, H, W)"
+    else:
+        single, unclear = shape[2] in (3, 4), shape[2] in (3, 4) and (shape[0] in (1, 3, 4) or shape[1] <= 4)
+        layouts = "(1, H, W, C) for one colour image or (N, H, W, 1)"
+    if unclear:
+        raise UserError(f"images of the shape {shape} can be meant in two ways; give {layouts} for greyscale ones.")
+    return images[None] if single else images
+
+
 def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
     """An array or tensor of images as uint8 (N, 3, H, W)."""
     channels_first = isinstance(images, Tensor)
@@ -259,7 +282,9 @@ def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
             raise UserError(f"pixels must be uint8 from 0 to 255, not {images.dtype}.")
         # A copy: the array may be read-only, and in the byte order of another machine.
         images = torch.from_numpy(np.array(images, dtype=images.dtype.newbyteorder("=")))
-    pixels = images
+    if images.is_meta:
+        raise UserError("the images are on the device meta, which holds no pixels; give them on another.")
+    pixels = images.detach().cpu()  # may come from a graphics card, or out of a computation with gradients
     shape = tuple(pixels.shape)
     if pixels.ndim == 3:
         pixels = pixels[:, None]

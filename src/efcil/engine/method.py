@@ -29,7 +29,7 @@ class Method:
     stores: ClassVar[str] = "nothing"
     """What is kept between tasks besides the model."""
     shapes: ClassVar[dict[str, str]] = {}
-    """The shape of each tensor of state(), in the words of footprint.py or the names of options."""
+    """The shape of each tensor of state(), in the words of footprint.py or the names of options, and its type."""
     exemplar_free: ClassVar[bool] = True
     shares_first_task: ClassVar[bool] = True
     """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""
@@ -138,6 +138,10 @@ class Method:
         """Make one class of two, as if all their images had been taught as the first."""
         raise UserError(f"{self.name} cannot merge classes; teach a new model, or use lda, which can.")
 
+    def kept_shapes(self) -> dict[str, str]:
+        """The shapes of state() with these options; some options keep more than every instance does."""
+        return dict(self.shapes)
+
     def state(self) -> State:
         """What is kept between tasks besides the model, as named tensors: the attributes that shapes names."""
         return {name: getattr(self, name) for name in self.shapes}
@@ -153,6 +157,16 @@ class Method:
 
     def load_progress(self, state: State) -> None:
         """The inverse of progress()."""
+
+
+TYPES = ("float32", "float64", "int64")
+
+
+def words_and_type(shape: str) -> tuple[list[str], str]:
+    """``"m n float64"`` as the words m and n and the type, which is float32 unless it is named."""
+    words = shape.split()
+    dtype = words.pop() if words and words[-1] in TYPES else "float32"
+    return words, dtype
 
 
 def parameter_groups(ctx: Context, training: Training, heads: list[nn.Parameter]) -> list[dict[str, Any]]:

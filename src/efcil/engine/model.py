@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from efcil.errors import UserError
 from efcil.rng import uniform
 
 
@@ -98,3 +100,60 @@ class IncrementalModel(nn.Module):
 
     def _batchnorms(self) -> list[nn.Module]:
         return [m for m in self.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+# Backbones that users bring
+
+
+def checked_backbone(backbone: Any) -> nn.Module:
+    """The backbone, when it is a module that says how long its features are and has something to learn."""
+    if not isinstance(backbone, nn.Module):
+        hint = "; make one of the class by calling it" if isinstance(backbone, type) else ""
+        raise UserError(f"backbone must be a name or an nn.Module, not {backbone!r:.60}{hint}.")
+    length = getattr(backbone, "feature_dim", None)
+    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+        raise UserError(
+            "a backbone of your own needs the attribute feature_dim, the length of its feature vectors as a whole "
+            f"number of at least 1, not {length!r:.40}."
+        )
+    parameters = list(backbone.parameters())
+    if not parameters:
+        raise UserError(f"the backbone {type(backbone).__name__} has no parameters, so there is nothing to learn.")
+    if any(nn.parameter.is_lazy(parameter) for parameter in parameters):
+        raise UserError(f"the backbone {type(backbone).__name__} has lazy layers; show it one batch of images first.")
+    if not all(isinstance(value, Tensor) for value in backbone.state_dict().values()):
+        raise UserError(f"the backbone {type(backbone).__name__} has a state that is no tensor and cannot be saved.")
+    return backbone
+
+
+@torch.no_grad()
+def check_features(backbone: nn.Module, size: int) -> None:
+    """Show a copy of the backbone two black images of this side, and say what is wrong with what comes out."""
+    name, given = type(backbone).__name__, (2, 3, size, size)
+    expected = (2, int(backbone.feature_dim))  # type: ignore[arg-type]
+    tried = copy.deepcopy(backbone)
+    for training in (False, True):  # some networks answer in another form while they are trained
+        tried.train(training)
+        try:
+            with torch.random.fork_rng():
+                features = tried(torch.zeros(given, device=next(tried.parameters()).device))
+        except Exception as error:  # whatever a user's module raises
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"the backbone {name} fails on images of the shape {given} ({said:.150}); "
+                "mend it, or set image_size to the side that it wants."
+            ) from None
+        wanted = f"images of the shape {given}, while feature_dim asks for a tensor {expected}"
+        if not isinstance(features, Tensor):
+            raise UserError(
+                f"the backbone {name} gives {type(features).__name__} for {wanted}; return the features alone."
+            )
+        shape = tuple(features.shape)
+        if shape != expected:
+            if len(shape) != 2:
+                hint = "flatten or pool its output"
+            else:
+                hint = "correct feature_dim, or take away a classifier that is still at its end"
+            raise UserError(f"the backbone {name} gives a tensor {shape} for {wanted}; {hint}.")
+        if features.dtype != torch.float32:
+            raise UserError(f"the backbone {name} gives features of {features.dtype}; make them torch.float32.")

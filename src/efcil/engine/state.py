@@ -24,15 +24,20 @@ VERSION = 2  # of what is written; every version since the first is read
 
 def write(path: Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write tensors and a JSON description; a reader sees the old file or the new one, never half of it."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    plain = unshared({name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())})
     header = {"format": "efcil", "version": VERSION, "kind": kind, **meta}
     header["checksum"] = checksum(plain, header)
     # A single entry: the library does not keep the order of several, and equal states should be equal files.
     write_bytes(path, save(plain, {"efcil": json.dumps(header, sort_keys=True)}))
 
 
-def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the description of a file of this kind, or one sentence on why it cannot be used."""
+def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file of this kind, or one sentence on why it cannot be used.
+
+    ``keys`` are the ones that its description must have, with their types.
+    """
+    if path.is_dir():
+        raise UserError(f"There is no file {path}, it is a folder.")
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     try:
@@ -52,7 +57,24 @@ def read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
     if header.pop("checksum", None) != checksum(tensors, header):
         raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
+    for name, expected in (keys or {}).items():
+        if type(header.get(name)) is not expected:
+            raise UserError(f"{path} has no {name} of type {expected.__name__} inside; restore it from a copy.")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.isnan().any():
+            raise UserError(f"{path} cannot be used: {name} holds NaN; restore it from a copy.")
     return tensors, header
+
+
+def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, none in the memory of another, as tied weights are; each is written for itself."""
+    seen: set[int] = set()
+    own = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        own[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    return own
 
 
 def checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
         ctx.reseed("after")
         method.after_task(ctx)
         check_network(ctx)
+        if not all(torch.isfinite(tensor).all() for tensor in method.state().values()):
+            raise diverged(f"What {method.name} remembers stopped being numbers at the end of task {ctx.task + 1}")
 
 
 def train(
@@ -156,7 +158,7 @@ def save_checkpoint(
 
 def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> int:
     """Put the saved epoch back; returns the number of epochs done, 0 for the checkpoint of an earlier task."""
-    tensors, meta = state.read(path, "checkpoint")
+    tensors, meta = state.read(path, "checkpoint", {"task": int, "identity": str, "epochs_done": int, "seconds": float})
     if meta["task"] < ctx.task:
         return 0
     if (meta["task"], meta["identity"]) != (ctx.task, ctx.identity):

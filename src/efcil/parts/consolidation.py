@@ -163,6 +163,9 @@ class Consolidating(Method):
         columns = torch.arange(len(self.memory.prototypes)).repeat_interleave(per_class)
         return self.memory.prototypes.sample_classes(columns, rng), columns.to(self.memory.prototypes.means.device)
 
+    def kept_shapes(self) -> dict[str, str]:
+        return {**self.shapes, "fisher": "P"} if self.memory.regularizer == "efim" else dict(self.shapes)
+
     def state(self) -> State:
         return self.memory.state()
 
