@@ -6,6 +6,7 @@ in EXEMPTIONS with the reason, and where it can be seen the test checks that the
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import re
@@ -35,7 +36,7 @@ from efcil.engine.trainer import learn_task
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
 from efcil.paper.regularizers import weights
-from efcil.parts.inversion import Generator
+from efcil.parts.inversion import Generator, Inversion
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, QUICK.get(name, {})) for name in METHODS},
@@ -348,7 +349,7 @@ class Stop(Silent):
         if step.epoch >= self.when:
             raise self.error("stop")
 
-    def stage(self, task: int, name: str) -> None:
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
         if name == "after the epochs":
             raise self.error("stop")
 
@@ -464,6 +465,65 @@ def test_a_task_resumed_from_its_checkpoint_ends_bit_equal(case: str, task: int,
     assert saved(resumed, tmp_path) == state_after(case, task + 1, epochs=3)
 
 
+class Steps(Silent):
+    """Counts the training steps."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def step(self, step: Step) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("task", [0, 1], ids=["first task", "second task"])
+@every_case
+def test_a_task_stopped_after_its_epochs_does_not_repeat_them(
+    case: str, task: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped when the method has changed all that it changes, with no checkpoint but that of the last epoch."""
+    method = METHODS[CASES[case][0]]
+    stopped, checkpoint = teach_all(fresh(case, epochs=3), TASKS[:task]), tmp_path / "checkpoint.efcil"
+    stopped.config = dataclasses.replace(stopped.config, checkpoint_seconds=1e9)
+    after_task = method.after_task
+
+    def interrupted(self: Method, ctx: Context) -> None:
+        after_task(self, ctx)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(method, "after_task", interrupted)
+        teach(stopped, TASKS[task], TASKS[:task], checkpoint=checkpoint)
+    resumed = restored(state_after(case, task, epochs=3), tmp_path) if task else fresh(case, epochs=3)
+    resumed.watcher = steps = Steps()
+    teach(resumed, TASKS[task], TASKS[:task], checkpoint=checkpoint)
+    assert steps.count == 0
+    assert saved(resumed, tmp_path) == state_after(case, task + 1, epochs=3)
+
+
+@pytest.mark.parametrize("stop", [Stop(KeyboardInterrupt), Stop(KeyboardInterrupt, epoch=2)], ids=["at once", "later"])
+@pytest.mark.parametrize("case", ["abd", "r-dfcil"])
+def test_a_generator_that_was_trained_is_not_trained_again(
+    case: str, stop: Stop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, unbroken = tmp_path / "checkpoint.efcil", [state_after(case, tasks, epochs=3) for tasks in (1, 2)]
+    train, trained = Inversion.train, []
+
+    def noting(self: Inversion, *inputs: Any) -> None:
+        trained.append(self)
+        train(self, *inputs)
+
+    monkeypatch.setattr(Inversion, "train", noting)
+    stopped = restored(unbroken[0], tmp_path)
+    stopped.watcher = stop
+    for attempt in range(2):  # killed, resumed, killed again before it got any further
+        with pytest.raises(KeyboardInterrupt):
+            teach(stopped, TASKS[1], checkpoint=checkpoint)
+        assert len(trained) == 1, attempt
+    resumed = teach(restored(unbroken[0], tmp_path), TASKS[1], checkpoint=checkpoint)
+    assert len(trained) == 1
+    assert saved(resumed, tmp_path) == unbroken[1]
+
+
 @every_case
 def test_a_first_task_begun_by_fine_tuning_ends_bit_equal(case: str, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint.efcil"
@@ -573,7 +633,7 @@ def test_old_heads_stay_bit_identical_while_the_backbone_trains(case: str, monke
     unchanged: list[bool] = []
 
     class LookAtHeads(Silent):
-        def stage(self, task: int, name: str) -> None:
+        def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
             ctx = contexts[-1]
             if ctx.old is not None and name == "after the epochs":
                 unchanged.append(torch.equal(ctx.model.heads[0], ctx.old.heads[0]))

@@ -139,8 +139,9 @@ class IncrementalClassifier:
         ``images``: a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a list of file paths, PIL images or
         arrays, or, then without ``labels``, a folder of class folders or a torch data set of (image, label). If
         anything fails or is interrupted, the classifier stays as it was. ``minutes`` lowers the epochs to what fits
-        into the time on this machine. ``checkpoint`` is a file that holds the last finished epoch: when it exists,
-        learning goes on from it. ``past`` gives earlier images to methods that are not exemplar-free, and to no other.
+        into the time on this machine. ``checkpoint`` is a file for what was learnt so far, written every
+        ``checkpoint_seconds`` and after the last epoch: when it exists, learning goes on from it. ``past`` gives
+        earlier images to methods that are not exemplar-free, and to no other.
         """
         if minutes is not None and checkpoint is not None:
             raise UserError(
@@ -156,7 +157,7 @@ class IncrementalClassifier:
                 plan = self._planned(ctx, method, minutes)
                 if isinstance(watcher, Bar):
                     watcher.begin(str(plan), plan.epochs * plan.images)
-            learn_task(ctx, method, watcher, Path(checkpoint) if checkpoint else None)
+            learn_task(ctx, method, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
         self._model, self._method, self._preprocessing = ctx.model.eval(), method, ctx.preprocessing
         new = len(classes) - len(self.classes_)

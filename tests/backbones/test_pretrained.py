@@ -50,8 +50,8 @@ class Watching(Silent):
     def step(self, step: Step) -> None:
         self.steps += 1
 
-    def stage(self, task: int, name: str) -> None:
-        self.stages.append(name)
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
+        self.stages.append(f"{name} {done}/{total}")
 
 
 def resnet_file(folder: Path, kernel: int = 3) -> str:
@@ -76,7 +76,7 @@ def test_a_frozen_backbone_sees_every_image_once_and_trains_no_epoch(method: str
         classifier.partial_fit(*task)
         assert classifier._model is not None and classifier._model.backbone.seen == seen * 8
     assert watcher.steps == 0
-    assert "features of 8 of 8 images" in watcher.stages
+    assert "extracting features 8/8" in watcher.stages
     assert classifier.work([8, 8]) == [0, 0]
     before = Counting().state_dict()
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone_state(classifier).items())

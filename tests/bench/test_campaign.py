@@ -169,7 +169,7 @@ def test_a_campaign_that_is_killed_takes_its_runs_with_it(tmp_path: Path) -> Non
         "--presets",
         "digits-cold5",
         "--methods",
-        "finetune:width=8,first.epochs=200",
+        "finetune:width=8,first.epochs=200,checkpoint_seconds=0",
         "--out",
         tmp_path,
     ]

@@ -32,6 +32,7 @@ from efcil.engine.progress import Step
 from efcil.errors import UserError
 
 TINY = ["width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=2"]
+TINY += ["checkpoint_seconds=0"]  # a checkpoint after every epoch
 LATER_EPOCHS = 12  # enough of them that a task can be caught in its middle
 CHANGES = [*TINY, f"incremental.epochs={LATER_EPOCHS}", "options.rebalancing.epochs=5"]
 FILES = {"config.yaml", "run.json", "metrics.json", "metrics.csv", "log.txt", "state.efcil", ".lock"}
@@ -249,7 +250,7 @@ class Quiet:
     def epoch(self, step: Step) -> None:
         self.reach("epoch", step.task, step.epoch)
 
-    def stage(self, task: int, name: str) -> None:
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
         self.reach(name, task, 0)
 
     def finished_step(self, metrics: dict[str, Any]) -> None:

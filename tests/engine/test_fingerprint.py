@@ -69,7 +69,7 @@ class Interrupting(Silent):
 
 
 def test_a_checkpoint_is_refused_by_another_model(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"incremental": {"epochs": 3}, "checkpoint_seconds": 0.0}
+    settings: dict[str, Any] = {"incremental": {"epochs": 3}}
     learner = quick_learner(**settings).partial_fit(*FIRST)
     learner.watcher = Interrupting()
     with pytest.raises(KeyboardInterrupt):
@@ -82,7 +82,7 @@ def test_a_checkpoint_is_refused_by_another_model(tmp_path: Path) -> None:
 
 
 def test_earlier_images_that_a_method_learns_from_count(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"incremental": {"epochs": 3}, "first": {"epochs": 3}, "checkpoint_seconds": 0.0}
+    settings: dict[str, Any] = {"incremental": {"epochs": 3}, "first": {"epochs": 3}}
     learner = quick_learner("joint", **settings).partial_fit(*FIRST)
     learner.watcher = Interrupting()
     with pytest.raises(KeyboardInterrupt):

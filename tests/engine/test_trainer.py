@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -160,8 +160,30 @@ class Notes(Silent):
     def epoch(self, step: Step) -> None:
         self.epochs.append(step)
 
-    def stage(self, task: int, name: str) -> None:
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
         self.stages.append((task, name))
+
+
+def test_whoever_watches_is_told_how_far_a_long_stage_is() -> None:
+    class Long(Silent):
+        heard: ClassVar[list[tuple[int, str, int, int]]] = []
+
+        def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
+            if total:
+                self.heard.append((task, name, done, total))
+
+    generator = {"iterations": 3, "batch_size": 2, "latent": 2, "width": 2}
+    make_learner("abd", options={"inversion": generator}, watcher=Long()).partial_fit(*FIRST).partial_fit(*SECOND)
+    assert Long.heard == [(1, "training the generator", done, 3) for done in (1, 2, 3)]
+    Long.heard.clear()
+    make_learner("fecam", watcher=Long()).partial_fit(*make_blobs(["ant", "bee"], 150, size=4))
+    assert Long.heard == [(0, "extracting features", done, 300) for done in (256, 300)]
+    Long.heard.clear()
+    options = {"rebalancing": {"views": 1, "epochs": 3}}
+    make_learner("efc++", options=options, watcher=Long()).partial_fit(*FIRST).partial_fit(*SECOND)
+    assert [heard for heard in Long.heard if heard[1] == "re-balancing"] == [
+        (1, "re-balancing", done, 3) for done in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("rotation", [True, False])

@@ -35,6 +35,7 @@ from trial import OPTIONS, UNCHANGEABLE, limit, prepare, try_function, try_modul
 ROOT = Path(__file__).parents[2]
 MUTATED = [
     "src/efcil/engine/trainer.py",
+    "src/efcil/engine/checkpoint.py",
     "src/efcil/bench/metrics.py",
     "src/efcil/paper/*.py",
     "src/efcil/methods/*.py",

@@ -17,6 +17,7 @@ from efcil.engine.progress import Step
 from efcil.errors import UserError
 
 NARROWEST, WIDEST = 8, 24  # columns of the bar
+LOG_SECONDS = 60  # a stage that takes longer is in the log meanwhile
 
 
 class RunDisplay:
@@ -39,6 +40,8 @@ class RunDisplay:
         self.done = 0  # images of finished tasks
         self.in_task = 0  # images of this one
         self.begun = (0.0, 0)  # when this process began to train, and how much was done before
+        self.in_stage = ("", 0, 0.0)  # what goes on between epochs: how much was done when it was first heard of, when
+        self.logged = 0.0  # when the last line was written
 
     def __enter__(self) -> RunDisplay:
         self.bar.start()
@@ -90,6 +93,7 @@ class RunDisplay:
                 ([task], [percent, left]),
                 ([task], [percent]),
             ],
+            total=sum(self.work),
             completed=now,
         )
 
@@ -100,9 +104,30 @@ class RunDisplay:
             for name, value in step.losses.items():
                 self.events.add_scalar(f"loss/task{step.task + 1}/{name}", value, step.epoch + 1)
 
-    def stage(self, task: int, name: str) -> None:
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
+        """The bar is that of the stage as long as it is known how much there is of it, and of the run otherwise."""
         place = f"task {task + 1}/{len(self.work)}"
-        self._show([([self.title, place, name], []), ([place, name], []), ([place], [])])
+        if not total:
+            run = {"total": sum(self.work), "completed": self.done + self.in_task}
+            self._show([([self.title, place, name], []), ([place, name], []), ([place], [])], **run)
+            return
+        now = time.monotonic()
+        if name != self.in_stage[0] or done <= self.in_stage[1]:
+            self.in_stage = (name, done, now)
+        rate = (done - self.in_stage[1]) / max(now - self.in_stage[2], 1e-6)
+        percent, left = f"{100 * done / total:3.0f} %", f"{_clock((total - done) / rate if rate else math.inf)} left"
+        self._show(
+            [
+                ([self.title, place, name], [percent, left]),
+                ([place, name], [percent, left]),
+                ([place, name], [percent]),
+                ([name], [percent]),
+            ],
+            total=total,
+            completed=done,
+        )
+        if now - self.logged >= LOG_SECONDS:
+            self._write(f"task {task + 1} {name} {done}/{total}")
 
     def finished_step(self, metrics: dict[str, Any]) -> None:
         task = len(metrics["steps"])
@@ -111,7 +136,7 @@ class RunDisplay:
         numbers = "  ".join(f"{NAMES[name][0]} {last[name]:.1f}" for name in NAMES)
         line = f"step {last['step']} ({sum(self.classes[:task])} classes)  {numbers}  {last['seconds']:.0f} s"
         self._write(line)
-        self.bar.update(self.row, completed=self.done)
+        self.bar.update(self.row, total=sum(self.work), completed=self.done)
         self.console.print(f"{self.title}  {line}", highlight=False)
         if self.events is not None:
             for name in NAMES:
@@ -132,6 +157,7 @@ class RunDisplay:
 
     def _write(self, line: str) -> None:
         assert self.log is not None
+        self.logged = time.monotonic()
         print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=self.log, flush=True)
 
 

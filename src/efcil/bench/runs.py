@@ -4,8 +4,8 @@ config.yaml      every setting, resolved
 run.json         preset, method, seed, class order of each step, versions
 metrics.json     accuracy matrix and the paper's numbers, rewritten after every step (metrics.csv: one row per step)
 state.efcil      the classifier after the last finished step
-log.txt          one line per epoch and step
-checkpoint.efcil the last finished epoch of the step being learnt, while there is one
+log.txt          one line per epoch and step, and per minute of a long stage
+checkpoint.efcil the step being learnt as it was some epochs ago, while there is one
 .lock            held by the process that works on the folder
 """
 

@@ -24,6 +24,7 @@ class Bar:
             TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=self.console, transient=True
         )
         self.row = self.progress.add_task("", total=None)
+        self.images = self.seen = 0  # of all epochs, and so far
         self.progress.start()
 
     def begin(self, plan: str, images: int) -> None:
@@ -36,8 +37,11 @@ class Bar:
         self.progress.stop()
 
     def step(self, step: Step) -> None:
+        if not self.seen:  # in a lesson that was resumed, earlier epochs count as done
+            self.seen = self.images * step.epoch // step.epochs
+        self.seen += step.images
         description = f"epoch {step.epoch + 1}/{step.epochs}"
-        self.progress.update(self.row, description=description, advance=step.images)
+        self.progress.update(self.row, description=description, total=self.images or None, completed=self.seen)
 
     def epoch(self, step: Step) -> None: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from efcil.data.augment import Augmentation
 from efcil.data.images import ImageSet
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
-from efcil.engine.progress import Silent, Watcher
+from efcil.engine.progress import Report, Silent, Watcher
 from efcil.rng import generator
 
 
@@ -40,7 +41,7 @@ class Context:
     augmentation: Augmentation
     device: torch.device
     identity: str = ""  # fingerprint of the task and all settings, which a checkpoint must match
-    saved_seconds: float = 0.0  # time that the epochs found in a checkpoint had taken
+    saved_seconds: float = 0.0  # time that what was found in a checkpoint had taken
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
     watcher: Watcher = field(default_factory=Silent)
@@ -65,6 +66,10 @@ class Context:
         """Give this place in the task its own random numbers; dropout in a backbone draws from torch's own."""
         self.rng = generator(self.config.seed, "task", self.task, *place)
         torch.manual_seed(self.rng.initial_seed())
+
+    def report(self, stage: str) -> Report:
+        """What tells whoever watches how far this stage of the task is."""
+        return partial(self.watcher.stage, self.task, stage)
 
     def views(self, images: ImageSet, rows: list[Tensor], augmented: bool = True) -> Iterator[Tensor]:
         """These groups of rows in turn, augmented or not, ready for the network."""
@@ -94,12 +99,12 @@ class Context:
         looking = models[:1] if once else models
         for model in models:
             model.eval()
-        parts, done = [], 0
+        parts, done, report = [], 0, self.report("extracting features")
         rows = list(torch.arange(len(images)).split(self.preprocessing.batch))
         for x in self.views(images, rows, augmented):
             parts.append([model.features(x) for model in looking])
             done += len(x)
-            self.watcher.stage(self.task, f"features of {done} of {len(images)} images")
+            report(done, len(images))
         features = [torch.cat(part) for part in zip(*parts, strict=True)]
         if once:
             self._extracted = (images, features[0])

@@ -73,7 +73,15 @@ class Method:
         return [first, *(count * later for count in images[1:])]
 
     def before_task(self, ctx: Context) -> None:
-        """Called once the head has grown, before the first epoch."""
+        """Called once the head has grown, before the first epoch; when a task is resumed, called again."""
+
+    def prepare(self, ctx: Context) -> bool:
+        """Long work before the first epoch, such as training a generator; returns whether there was any.
+
+        What it makes belongs into progress(): a task that is resumed has it from there and does not prepare again.
+        It is not called in a first task that is shared, whose checkpoint holds nothing of the method.
+        """
+        return False
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
@@ -152,7 +160,7 @@ class Method:
             setattr(self, name, tensor)
 
     def progress(self) -> State:
-        """What changes while a task is being learnt, for a run that is resumed within it."""
+        """What prepare() makes and what changes while a task is being learnt, for a run that is resumed within it."""
         return {}
 
     def load_progress(self, state: State) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+Report = Callable[[int, int], None]
+"""Is told how much of a long stage is done, and how much there is of it."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,8 @@ class Watcher(Protocol):
     def epoch(self, step: Step) -> None:
         """After every epoch."""
 
-    def stage(self, task: int, name: str) -> None:
-        """When something other than an epoch begins."""
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
+        """When something other than an epoch begins, and while it goes on if it is known how much there is of it."""
 
 
 class Silent:
@@ -35,4 +39,8 @@ class Silent:
 
     def epoch(self, step: Step) -> None: ...
 
-    def stage(self, task: int, name: str) -> None: ...
+    def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None: ...
+
+
+def unreported(done: int, total: int) -> None:
+    """For whoever need not know."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,23 @@ import torch
 from torch import Tensor
 
 from efcil.config import Training
-from efcil.engine import state
+from efcil.engine.checkpoint import Checkpoint
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method
-from efcil.engine.progress import Step, Watcher
-from efcil.errors import UserError
+from efcil.engine.progress import Step
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the message says where it stopped and what to try."""
 
 
-def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path | None = None) -> None:
+def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> None:
     """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
     with torch.random.fork_rng():  # reseeding for dropout and the like is nobody else's business
         frozen = method.freezes_batchnorm if ctx.config.batchnorm is None else ctx.config.batchnorm == "frozen"
         if frozen and not ctx.first:
             ctx.model.freeze_batchnorm()
-        watcher.stage(ctx.task, "before the epochs")
+        ctx.watcher.stage(ctx.task, "before the epochs")
         ctx.reseed("before")
         method.before_task(ctx)
         training = method.training(ctx)
@@ -37,10 +35,10 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
             ctx.model.add_rotation_head(ctx.classes, ctx.rng)
         groups = method.parameters(ctx)
         if groups:
-            train(ctx, method, training, groups, watcher, checkpoint)
+            train(ctx, method, training, groups, checkpoint)
         ctx.model.rotation_head = None
         check_network(ctx)
-        watcher.stage(ctx.task, "after the epochs")
+        ctx.watcher.stage(ctx.task, "after the epochs")
         ctx.reseed("after")
         method.after_task(ctx)
         check_network(ctx)
@@ -49,21 +47,20 @@ def learn_task(ctx: Context, method: Method, watcher: Watcher, checkpoint: Path 
 
 
 def train(
-    ctx: Context,
-    method: Method,
-    training: Training,
-    groups: list[dict[str, Any]],
-    watcher: Watcher,
-    checkpoint: Path | None,
+    ctx: Context, method: Method, training: Training, groups: list[dict[str, Any]], path: Path | None = None
 ) -> None:
-    """All epochs of one task."""
+    """What the method prepares and all epochs of one task, or what a checkpoint in this file has left to do."""
     optimizer = build_optimizer(training, groups)
     rates = [group["lr"] for group in groups]
-    start = load_checkpoint(checkpoint, ctx, method, optimizer) if checkpoint and checkpoint.exists() else 0
-    begun = time.monotonic() - ctx.saved_seconds
+    checkpoint = Checkpoint(path, ctx, method, optimizer)
+    done = checkpoint.load()
+    if done is None and not checkpoint.shared:  # nothing of this method in what others may go on from
+        ctx.reseed("prepare")
+        if method.prepare(ctx):
+            checkpoint.write(epochs_done=0)
     compute_loss = method.first_loss if ctx.first else method.loss
     shown = training.turns * (1 if ctx.first else method.shown_per_image)
-    for epoch in range(start, training.epochs):
+    for epoch in range(done or 0, training.epochs):
         ctx.reseed("epoch", epoch)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * training.lr_factor(epoch)
@@ -81,11 +78,10 @@ def train(
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * len(group_rows)))
+            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * len(group_rows)))
         method.after_epoch(ctx)
-        if checkpoint:
-            save_checkpoint(checkpoint, ctx, method, optimizer, epoch + 1, time.monotonic() - begun)
-        watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
+        checkpoint.after_epoch(epoch + 1, last=epoch + 1 == training.epochs)
+        ctx.watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
 
 
 def build_optimizer(training: Training, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -128,51 +124,3 @@ def diverged(what: str) -> TrainingError:
     return TrainingError(
         f"{what}; nothing of this task was kept. Lower the learning rate (first.lr or incremental.lr) and try again."
     )
-
-
-# Within a task: weights, optimiser and what the method accumulates. Random numbers need no saving (see rng.py).
-
-
-def is_shared(ctx: Context, method: Method) -> bool:
-    """Whether another method may go on from the checkpoint: then it holds nothing of this one."""
-    return ctx.first and method.shares_first_task
-
-
-def save_checkpoint(
-    path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer, epochs_done: int, seconds: float
-) -> None:
-    moments = {
-        f"{index}.{name}": torch.as_tensor(value)
-        for index, values in optimizer.state_dict()["state"].items()
-        for name, value in values.items()
-        if value is not None
-    }
-    tensors = {
-        **state.prefixed("model", ctx.model.state_dict()),
-        **state.prefixed("optimizer", moments),
-        **state.prefixed("method", {} if is_shared(ctx, method) else method.progress()),
-    }
-    meta = {"task": ctx.task, "identity": ctx.identity, "epochs_done": epochs_done, "seconds": seconds}
-    state.write(path, "checkpoint", tensors, meta)
-
-
-def load_checkpoint(path: Path, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> int:
-    """Put the saved epoch back; returns the number of epochs done, 0 for the checkpoint of an earlier task."""
-    tensors, meta = state.read(path, "checkpoint", {"task": int, "identity": str, "epochs_done": int, "seconds": float})
-    if meta["task"] < ctx.task:
-        return 0
-    if (meta["task"], meta["identity"]) != (ctx.task, ctx.identity):
-        raise UserError(f"{path} belongs to another task, with other settings or images; remove it to start anew.")
-    try:
-        ctx.model.load_state_dict(state.section("model", tensors))
-    except RuntimeError:
-        raise UserError(f"{path} belongs to another network; remove it to start anew.") from None
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, value in state.section("optimizer", tensors).items():
-        index, key = name.split(".", 1)
-        moments.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    if not is_shared(ctx, method):
-        method.load_progress(state.section("method", tensors))
-    ctx.saved_seconds = float(meta["seconds"])
-    return int(meta["epochs_done"])

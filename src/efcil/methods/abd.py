@@ -57,7 +57,12 @@ class ABD(Method):
             self.inversion = Inversion(self.options.inversion, ctx.preprocessing.size, ctx.device, ctx.rng)
             if self.kept:
                 self.inversion.load_state(self.kept)
-            self.inversion.train(ctx.old, ctx.rng)
+
+    def prepare(self, ctx: Context) -> bool:
+        """Train the generator."""
+        assert ctx.old is not None and self.inversion is not None
+        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"))
+        return True
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """The backbone and ALL heads: generated images train the old ones too."""
@@ -86,6 +91,13 @@ class ABD(Method):
 
     def load_state(self, state: State) -> None:
         self.kept = state
+
+    def progress(self) -> State:
+        return {} if self.inversion is None else self.inversion.state()
+
+    def load_progress(self, state: State) -> None:
+        if self.inversion is not None:
+            self.inversion.load_state(state)
 
 
 def image_weights(columns: Tensor, known: int, classes: int) -> Tensor:

@@ -57,4 +57,6 @@ class EFCPlusPlus(Consolidating):
         settings = self.options.rebalancing
         ctx.reseed("re-balancing")
         views = [ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))]
-        ctx.model.set_weight(rebalance(ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, ctx.rng))
+        report = ctx.report("re-balancing")
+        weight, prototypes = ctx.model.weight, self.memory.prototypes
+        ctx.model.set_weight(rebalance(weight, prototypes, views, ctx.columns, settings, ctx.rng, report))

@@ -88,13 +88,18 @@ class RDFCIL(Method):
         if ctx.old is None:
             return
         self.inversion = Inversion(self.options.inversion, ctx.preprocessing.size, ctx.device, ctx.rng)
-        self.inversion.train(ctx.old, ctx.rng)
         n = ctx.model.feature_dim
         for name in ("student", "teacher"):
             uniform = torch.empty(2 * n, n).uniform_(-1 / math.sqrt(n), 1 / math.sqrt(n), generator=ctx.rng)
             self.projections[name] = nn.Parameter(uniform.to(ctx.device))
         self.counts = torch.zeros(ctx.known + ctx.classes, device=ctx.device)
         self.epoch = 0
+
+    def prepare(self, ctx: Context) -> bool:
+        """Train the generator."""
+        assert ctx.old is not None and self.inversion is not None
+        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"))
+        return True
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """The backbone, ALL heads and the two projections."""
@@ -155,9 +160,12 @@ class RDFCIL(Method):
         self.inversion, self.projections, self.counts = None, nn.ParameterDict(), torch.empty(0)
 
     def progress(self) -> State:
-        return {**self.projections.state_dict(), "counts": self.counts, "epoch": torch.tensor(self.epoch)}
+        generator = {} if self.inversion is None else self.inversion.weights()
+        return {**generator, **self.projections.state_dict(), "counts": self.counts, "epoch": torch.tensor(self.epoch)}
 
     def load_progress(self, state: State) -> None:
+        if self.inversion is not None:
+            self.inversion.load_weights(state)
         self.projections.load_state_dict({name: state[name] for name in self.projections})
         self.counts, self.epoch = state["counts"].to(self.counts.device), int(state["epoch"])
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
+from efcil.engine.progress import Report, unreported
 from efcil.paper.prototypes import GaussianPrototypes
 
 CHUNK = 1 << 15  # features in memory at a time: many of every class, so that a class is drawn in one product
@@ -57,6 +58,7 @@ def rebalance(
     columns: Tensor,
     settings: Rebalancing,
     rng: torch.Generator,
+    report: Report = unreported,
 ) -> Tensor:
     """The classifier W_t (m, n) trained on P̃ ∪ f(X; θ*_t), every class equally often (Eq. 13).
 
@@ -83,4 +85,5 @@ def rebalance(
                 optimizer.zero_grad()
                 rebalancing_loss(x, y, weight).backward()
                 optimizer.step()
+        report(epoch + 1, settings.epochs)
     return weight.detach()

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from efcil.config import at_least
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY
+from efcil.engine.progress import Report, unreported
 
 if TYPE_CHECKING:
     from efcil.engine.context import Batch, Context
@@ -176,18 +177,19 @@ class Inversion:
         self.generator: Generator = generator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=options.lr)
 
-    def train(self, network: IncrementalModel, rng: torch.Generator) -> None:
+    def train(self, network: IncrementalModel, rng: torch.Generator, report: Report = unreported) -> None:
         """Fit the generator to this network, which stays as it is."""
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
         self.generator.train()
         with batchnorm_divergences(teacher) as divergences:
-            for _ in range(self.options.iterations):
+            for iteration in range(self.options.iterations):
                 divergences.clear()
                 x = self.generator(self.noise(self.options.batch_size, rng))
                 terms = inversion_terms(self.options, teacher(x), divergences, x)
                 self.optimizer.zero_grad()
                 torch.stack(list(terms.values())).sum().backward()
                 self.optimizer.step()
+                report(iteration + 1, self.options.iterations)
 
     @torch.no_grad()
     def sample(self, count: int, rng: torch.Generator) -> Tensor:
@@ -199,12 +201,23 @@ class Inversion:
         """z ~ N(0, I), (count, latent)."""
         return torch.randn(count, self.options.latent, generator=rng).to(self.generator.linear.weight)
 
-    def state(self) -> State:
-        """Generator and optimiser as vectors: all parameters (G,), BatchNorm statistics, moments of Adam (G,) each."""
-        adam = [self.optimizer.state.get(p, fresh_moments(p)) for p in self.generator.parameters()]
+    def weights(self) -> State:
+        """The generator as vectors: all parameters (G,) and BatchNorm statistics."""
         return {
             "generator": flattened(self.generator.parameters()),
             "generator_statistics": flattened(self.statistics()),
+        }
+
+    def load_weights(self, state: State) -> None:
+        """The inverse of weights(); enough to sample, not to go on training."""
+        fill(self.generator.parameters(), state["generator"])
+        fill(self.statistics(), state["generator_statistics"])
+
+    def state(self) -> State:
+        """The generator, and what its optimiser remembers, as vectors: moments of Adam (G,) each."""
+        adam = [self.optimizer.state.get(p, fresh_moments(p)) for p in self.generator.parameters()]
+        return {
+            **self.weights(),
             "first_moments": flattened(moments["exp_avg"] for moments in adam),
             "second_moments": flattened(moments["exp_avg_sq"] for moments in adam),
             "steps": adam[0]["step"].to(torch.int64),
@@ -212,8 +225,7 @@ class Inversion:
 
     def load_state(self, state: State) -> None:
         """The inverse of state()."""
-        fill(self.generator.parameters(), state["generator"])
-        fill(self.statistics(), state["generator_statistics"])
+        self.load_weights(state)
         adam = {p: fresh_moments(p) for p in self.generator.parameters()}
         fill((moments["exp_avg"] for moments in adam.values()), state["first_moments"])
         fill((moments["exp_avg_sq"] for moments in adam.values()), state["second_moments"])
