@@ -295,6 +295,18 @@ def test_the_first_task_is_learnt(case: str) -> None:
     assert classifier.score(*make_blobs(classes, seed=1)) > 0.9
 
 
+@every_case
+def test_a_frozen_backbone_stays_as_it_was_and_its_classes_are_named(case: str, tmp_path: Path) -> None:
+    """Also by methods that hold weights back, which have none to hold then."""
+    network = TinyNet()
+    classifier = teach_all(fresh(case, backbone=network, backbone_training="frozen"), TASKS)
+    assert classifier.predict_proba(TEST_IMAGES).shape == (len(TEST_IMAGES), 6)
+    tensors, _ = contents(saved(classifier, tmp_path), tmp_path)
+    assert torch.equal(tensors["model.backbone.linear.weight"], network.linear.weight)
+    loaded = IncrementalClassifier.load(tmp_path / "compare.efcil", backbone=TinyNet())
+    assert np.array_equal(loaded.decision_function(TEST_IMAGES), classifier.decision_function(TEST_IMAGES))
+
+
 # Saving, stopping, going on
 
 

@@ -5,7 +5,7 @@ Weights are handled as one vector θ (P,): all parameters of the backbone except
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,14 +61,20 @@ def weights(model: IncrementalModel) -> list[nn.Parameter]:
 
 
 def flat_weights(model: IncrementalModel) -> Tensor:
-    """θ, (P,)."""
-    return torch.cat([parameter.reshape(-1) for parameter in weights(model)])
+    """θ, (P,); of a frozen backbone nothing, P = 0, so that no penalty holds anything back."""
+    return flat(weights(model), model)
 
 
 def flat_gradient(loss: Tensor, model: IncrementalModel, retain_graph: bool = False) -> Tensor:
     """∂ loss / ∂θ, (P,)."""
-    gradients = torch.autograd.grad(loss, weights(model), retain_graph=retain_graph, materialize_grads=True)
-    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+    theta = weights(model)
+    gradients = torch.autograd.grad(loss, theta, retain_graph=retain_graph, materialize_grads=True) if theta else ()
+    return flat(gradients, model)
+
+
+def flat(tensors: Sequence[Tensor], model: IncrementalModel) -> Tensor:
+    """All numbers one after the other, on the device of the model."""
+    return torch.cat([model.newest.new_empty(0), *(tensor.reshape(-1) for tensor in tensors)])
 
 
 # Importance of weights
