@@ -109,8 +109,6 @@ def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
 def check_network(ctx: Context) -> None:
     """The last step can spoil the weights without any loss showing it: look at what the network now says."""
     ctx.model.eval()
-    if ctx.model.frozen_backbone:
-        return
     if ctx.model.frozen_backbone:  # no step reaches it, and every look through a large network costs seconds
         said = ctx.model.weight
     else:
