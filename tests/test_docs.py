@@ -186,11 +186,13 @@ def test_the_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with contextlib.redirect_stdout(io.StringIO()):
             exec(quick(code), {})
     assert IncrementalClassifier.load("photos.efcil").classes_.tolist() == ["cat", "dog", "bird", "fish"]
+    assert IncrementalClassifier.load("photos.efcil").config.backbone == "efficientnet-lite0"
 
 
 def test_the_shell_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_photos(tmp_path / "animals", ["cat", "dog", "bird", "fish"])
     make_photos(tmp_path / "sources", ["photo/cat", "photo/dog", "sketch/cat", "sketch/dog"])
+    make_photos(tmp_path / "photos", ["first/cat", "first/dog", "later/bird", "later/fish"])
     monkeypatch.chdir(tmp_path)
     lines = [line for code in blocks("own-images.md", "sh") for line in code.splitlines()]
     short = [part for name in ("first.epochs=1", "incremental.epochs=1", "width=8") for part in ("--set", name)]

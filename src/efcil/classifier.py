@@ -228,11 +228,8 @@ class IncrementalClassifier:
         if self.watcher is not None or not (self.progress and is_watched()):
             yield self.watcher or Silent()
             return
-        bar = Bar()
-        try:
+        with Bar() as bar:
             yield bar
-        finally:
-            bar.close()
 
     # Using
 

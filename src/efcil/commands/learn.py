@@ -35,6 +35,7 @@ def learn(args: argparse.Namespace) -> None:
     """Teach a model the photos of a folder of class folders; a model that is not there yet is made."""
     from rich.console import Console
 
+    from efcil.engine.bar import Bar
     from efcil.teaching.lesson import taught
     from efcil.teaching.new import new_classifier
     from efcil.teaching.photos import read_photos
@@ -48,7 +49,8 @@ def learn(args: argparse.Namespace) -> None:
         else:
             classifier = new_classifier(args.method, args.backbone, args.tune, args.changes)
         photos = read_photos(args.folder, classifier, args.skip_bad, console)
-        report = taught(classifier, photos, args.minutes)
+        with Bar() as classifier.watcher:
+            report = taught(classifier, photos, args.minutes)
         store.replace(classifier)
     if args.json:
         print(json.dumps({"model": str(store.path), **report.to_dict()}, indent=2))

@@ -1,4 +1,4 @@
-"""A bar for one lesson, in a terminal or a notebook; elsewhere it says nothing."""
+"""What a person sees of one lesson while it is learnt."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ def is_watched() -> bool:
 
 
 class Bar:
-    """Shows the plan of a lesson and how far it has come; closed at its end."""
+    """Says what a lesson will do, and, in a terminal or notebook, how far it has come."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=self.console, transient=True
-        )
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        self.progress = Progress(*columns, console=self.console, transient=True, disable=not is_watched())
         self.row = self.progress.add_task("", total=None)
         self.images = self.seen = 0  # of all epochs, and so far
+
+    def __enter__(self) -> Bar:
         self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
 
     def begin(self, plan: str, images: int) -> None:
         """Say what the lesson will do; so many images pass through its epochs."""
-        self.console.print(plan, highlight=False, markup=False)
+        self.console.print(plan, highlight=False, markup=False, soft_wrap=True)
         self.progress.update(self.row, total=images or None)
         self.images = images
-
-    def close(self) -> None:
-        self.progress.stop()
 
     def step(self, step: Step) -> None:
         if not self.seen:  # in a lesson that was resumed, earlier epochs count as done
