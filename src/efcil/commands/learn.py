@@ -79,6 +79,8 @@ def show(console: Any, report: Any, model: str, size: int) -> None:
         )
     for row in report.confusions[:SHOWN]:
         console.print(
-            f"{row['class']} is taken for {row['taken_for']} ({row['photos']} photo{'s' * (row['photos'] > 1)})", highlight=False, soft_wrap=True
+            f"{row['class']} is taken for {row['taken_for']} ({row['photos']} photo{'s' * (row['photos'] > 1)})",
+            highlight=False,
+            soft_wrap=True,
         )
     console.print(f"{model}: {decimal(size)}, {duration(report.seconds)}", highlight=False, soft_wrap=True)
