@@ -257,9 +257,10 @@ class IncrementalClassifier:
     def _features(self, images: Any) -> Iterator[Tensor]:
         """The features of the images, a batch at a time."""
         model, preprocessing = self._fitted()
-        ready = image_set(unlabelled(images), preprocessing.stored, preprocessing.interpolation)
-        device = self._device()
-        for pixels in ready.batches(list(torch.arange(len(ready)).split(preprocessing.batch))):
+        # Nothing is kept in memory: each image is looked at once.
+        ready = image_set(unlabelled(images), preprocessing.stored, preprocessing.interpolation, cache_mb=0)
+        device, rows = self._device(), torch.arange(len(ready)).split(preprocessing.batch)
+        for pixels in ready.batches(rows, self.config.workers):
             yield model.features(preprocessing.normalised(preprocessing.centred(pixels), device))
 
     def predict(self, images: Any, *, unknown: bool = False) -> npt.NDArray[Any]:
@@ -536,7 +537,7 @@ class IncrementalClassifier:
 
     def _labelled(self, images: Any, labels: Labels | None) -> tuple[ImageSet, npt.NDArray[Any]]:
         """Images and the label of each, from whatever was given."""
-        size = self.stored_size
+        size, c = self.stored_size, self.config
         if isinstance(images, Dataset) and labels is None:
             images, labels = labelled_items(images)
         if isinstance(images, str | os.PathLike):
@@ -547,11 +548,12 @@ class IncrementalClassifier:
             found = class_folders(Path(images))
             for note in notes(Path(images), found.skipped):
                 warnings.warn(note, Notice, stacklevel=3)  # where partial_fit is called
-            ready = files(found.paths, size or FILE_SIZE, self.interpolation)
+            ready = files(found.paths, size or FILE_SIZE, self.interpolation, c.cache_mb, c.workers)
             return ready, np.array(found.names)[found.labels]
         if labels is None:
             raise UserError("labels are missing; give one per image.")
-        ready, names_array = image_set(images, size, self.interpolation), _label_array(labels)
+        ready = image_set(images, size, self.interpolation, c.cache_mb, c.workers)
+        names_array = _label_array(labels)
         if names_array.shape != (len(ready),):
             raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
         if size and ready.size != size:  # only a ready-made ImageSet can differ

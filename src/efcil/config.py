@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from efcil.errors import UserError, unknown
 
 T = TypeVar("T")
+WORKERS, CACHE_MB = 4, 2048  # what nobody sets, see ClassifierConfig
 
 
 def moves_no_number(default: Any) -> Any:
@@ -143,9 +144,9 @@ class ClassifierConfig:
     """Seed of every random draw."""
     device: str = moves_no_number("auto")
     """auto, cpu, cuda, …; another device rounds differently, but computes the same."""
-    workers: int = moves_no_number(4)
+    workers: int = moves_no_number(WORKERS)
     """Threads that decode and augment images ahead of the training step; 0: the training step does it itself."""
-    cache_mb: int = moves_no_number(2048)
+    cache_mb: int = moves_no_number(CACHE_MB)
     """Images from files are decoded once and kept if they take at most so many megabytes (of 1,048,576 bytes)."""
     checkpoint_seconds: float = moves_no_number(120.0)
     """A checkpoint is written at the end of an epoch if the last one is so old, and always after the last epoch."""

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from efcil.data import images
+from efcil.data import images, prefetch
 from efcil.data.images import HEIF, Files, ImageSet, Pixels, decode, extensions, files, from_pil, image_set, on_disk
 from efcil.errors import UserError
 
@@ -45,12 +45,12 @@ def test_queue_is_bounded_and_ordered() -> None:
     for taken in range(1, 101):
         assert next(iterator)[0, 0, 0, 0] == taken - 1
         time.sleep(0.002)  # a slow consumer: the threads must not run ahead of it
-        assert len(source.started) <= taken - 1 + images.QUEUE
+        assert len(source.started) <= taken - 1 + prefetch.QUEUE
     assert list(iterator) == [] and sorted(source.started) == list(range(100))
 
 
 def test_queue_of_large_batches_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "QUEUE_BYTES", 3 * images.image_bytes(2))
+    monkeypatch.setattr(prefetch, "QUEUE_BYTES", 3 * images.image_bytes(2))
     source = Watched(20)
     iterator = ImageSet(source).batches(torch.arange(20).split(1))
     next(iterator)
@@ -66,7 +66,7 @@ def test_error_in_a_worker_surfaces_and_stops_the_rest() -> None:
         for batch in ImageSet(source).batches(torch.arange(100).split(1)):
             seen.append(int(batch[0, 0, 0, 0]))
     assert seen == [0, 1, 2, 3, 4]
-    assert len(source.started) <= 5 + images.QUEUE
+    assert len(source.started) <= 5 + prefetch.QUEUE
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
@@ -75,23 +75,38 @@ def test_abandoned_iteration_ends_its_threads() -> None:
     iterator = ImageSet(source).batches(torch.arange(100).split(1))
     next(iterator)
     iterator.close()  # type: ignore[attr-defined]
-    assert len(source.started) <= images.QUEUE
+    assert len(source.started) <= prefetch.QUEUE
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
-def test_large_sets_stay_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_stay_on_disk(tmp_path: Path) -> None:
+    side = 209  # eight such images are just below a megabyte, nine are more
     paths = [trees.picture(tmp_path / f"{i}.png", value=i) for i in range(9)]
-    small = files(paths, 8)
-    assert isinstance(small.source, Pixels)
-    monkeypatch.setattr(images, "MEMORY_LIMIT", 9 * images.image_bytes(8) - 1)
-    large = files(paths, 8)
-    assert isinstance(large.source, Files)
-    rows = torch.tensor([8, 0, 3])
+    small, nothing = files(paths[:8], side, cache_mb=1), files(paths, side, cache_mb=0)
+    large = files(paths, side, cache_mb=1)
+    assert isinstance(small.source, Pixels) and isinstance(nothing.source, Files) and isinstance(large.source, Files)
+    rows = torch.tensor([7, 0, 3])
     assert torch.equal(large.batch(rows), small.batch(rows))
-    assert torch.equal(large.subset(rows).in_memory().batch(torch.tensor([0])), small.batch(rows[:1]))
+    assert torch.equal(large.subset(rows).in_memory(1).batch(torch.tensor([0])), small.batch(rows[:1]))
     (tmp_path / "3.png").write_bytes(b"damaged later")
     with pytest.raises(UserError, match=r"3\.png"):
         list(large.batches([rows]))
+    assert len(small.batch(rows)) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_as_many_threads_decode_as_were_asked_for(tmp_path: Path, workers: int) -> None:
+    readers: set[str] = set()
+
+    class Noting(Watched):
+        def read(self, rows: torch.Tensor) -> torch.Tensor:
+            readers.add(threading.current_thread().name)
+            return super().read(rows)
+
+    parts = list(ImageSet(Noting(40)).batches(torch.arange(40).split(1), workers))
+    assert torch.cat(parts)[:, 0, 0, 0].tolist() == list(range(40))
+    assert len(readers) <= max(1, workers)
+    assert (threading.current_thread().name in readers) == (workers == 0)
 
 
 def test_empty_set_has_no_batches() -> None:

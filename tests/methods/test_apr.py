@@ -87,14 +87,20 @@ def literal_attack(model: IncrementalModel, x: Tensor, targets: Tensor, iteratio
 # Pseudo-replay
 
 
+def recorded(ctx: Context, rows: Tensor, seeds: Tensor) -> Tensor:
+    """The recorded views of one group of rows."""
+    (views,) = recorded_views(ctx, [rows], seeds)
+    return views
+
+
 def test_a_recorded_view_can_be_had_again() -> None:
     ctx = context()
     seeds = view_seeds(ctx)
     rows = torch.tensor([3, 0, 7])
-    views = recorded_views(ctx, rows, seeds)
-    assert torch.equal(views, recorded_views(ctx, rows, seeds))
-    assert torch.equal(views[1:2], recorded_views(ctx, rows[1:2], seeds))  # whatever other images are asked for
-    assert not torch.equal(views, recorded_views(ctx, rows, view_seeds(ctx)))
+    views = recorded(ctx, rows, seeds)
+    assert torch.equal(views, recorded(ctx, rows, seeds))
+    assert torch.equal(views[1:2], recorded(ctx, rows[1:2], seeds))  # whatever other images are asked for
+    assert not torch.equal(views, recorded(ctx, rows, view_seeds(ctx)))
     assert ctx.old is not None
     with torch.no_grad():
         torch.testing.assert_close(view_features(ctx, ctx.old, seeds)[rows], ctx.old.features(views))
@@ -117,17 +123,20 @@ def test_pseudo_images_are_attacked_towards_noisy_means() -> None:
     apr.before_task(ctx)
     real = Batch(torch.zeros(3, 3, 8, 8), torch.tensor([2, 3, 2]))
     ctx.rng = torch.Generator().manual_seed(6)
+    plan = apr.plan(ctx, 2)
+    views = ctx.prepared(ctx.images, [view for view, _ in plan])
+    _, real.extra = (Batch(x, columns) for x, (_, columns) in zip(views, plan, strict=True))
     batch = apr.augment(ctx, real)
     rng = torch.Generator().manual_seed(6)
-    columns = torch.randint(KNOWN, (5,), generator=rng)
-    places = torch.randint(4, (5,), generator=rng)
+    columns = torch.randint(KNOWN, (2, 5), generator=rng)[1]
+    places = torch.randint(4, (2, 5), generator=rng)[1]
     noise = torch.randn(5, DIM, generator=rng).double()
     traces = [sum(float(factor[i] @ factor[i]) - JITTER for i in range(DIM)) for factor in apr.covariance_factors]
     radius = math.sqrt(sum(traces) / len(traces) / DIM)
     targets = torch.stack([apr.means[c] + radius * e for c, e in zip(columns, noise, strict=True)])
     rows = torch.stack([apr.candidates[c, p] for c, p in zip(columns, places, strict=True)])
     assert ctx.old is not None
-    expected = literal_attack(ctx.old, recorded_views(ctx, rows, apr.seeds), targets, 2, 3.0)
+    expected = literal_attack(ctx.old, recorded(ctx, rows, apr.seeds), targets, 2, 3.0)
     assert torch.equal(batch.x[:3], real.x) and batch.y.tolist() == [2, 3, 2, *columns.tolist()]
     torch.testing.assert_close(batch.x[3:], expected, rtol=1e-4, atol=1e-4)
 
@@ -182,7 +191,7 @@ def test_the_attack_goes_on_until_an_image_succeeds_or_the_limit(
         return attack(model, x, target, iterations, alpha, limits)
 
     monkeypatch.setattr("efcil.methods.apr.attack", noting)
-    x = recorded_views(ctx, torch.arange(5), view_seeds(ctx))
+    x = recorded(ctx, torch.arange(5), view_seeds(ctx))
     shown = apr.attacked_until_success(ctx.old, x, 0, pixel_limits(ctx))
     assert all(alpha == pytest.approx(25 * math.sqrt(5 / 1000)) and steps == 2 for steps, alpha in rounds)
     if reachable:
@@ -227,7 +236,7 @@ def test_images_that_never_succeed_are_used_as_they_were() -> None:
     seeds, rows = view_seeds(ctx), torch.arange(9)
     old, new = apr.shown_drift(ctx, 0, rows, seeds, pixel_limits(ctx))
     with torch.no_grad():
-        views = recorded_views(ctx, rows, seeds)
+        views = recorded(ctx, rows, seeds)
         torch.testing.assert_close(old, ctx.old.features(views))
         torch.testing.assert_close(new, ctx.model.features(views))
 

@@ -62,7 +62,6 @@ def context() -> PartialContext:
         known=KNOWN,
         classes=NEW,
         rng=torch.Generator().manual_seed(0),
-        draw=lambda columns: Batch(batch_of(seed=9, size=len(columns)).x, columns),
     )
 
 
@@ -176,16 +175,15 @@ def test_efc_trains_with_efm_and_pr_ace() -> None:
     """Eqs. 16-17, with the same prototypes and second batch drawn again."""
     ctx, batch, method = context(), batch_of(seed=3), EFC(EFC.Options(lambda_efm=7.0, eta=0.3, prototype_batch=10))
     remember(method)
+    mix = class_uniform_mix(KNOWN + NEW, 10, torch.Generator().manual_seed(5))
+    old_columns, new_columns = mix[mix < KNOWN], mix[mix >= KNOWN]
+    second = batch_of(seed=9, size=len(new_columns)).x
+    batch.extra = Batch(second, mix)
     actual = sum(method.loss(ctx, batch).values())
-    rng = torch.Generator().manual_seed(0)
-    mix = class_uniform_mix(KNOWN + NEW, 10, rng)
-    old_columns = mix[mix < KNOWN]
-    prototypes = method.memory.prototypes.sample_classes(old_columns, rng)
-    second = ctx.draw(mix[mix >= KNOWN])
-    assert (second.y == mix[mix >= KNOWN]).all()
-    mixed = torch.cat([prototypes, ctx.model.features(second.x)])
+    prototypes = method.memory.prototypes.sample_classes(old_columns, torch.Generator().manual_seed(0))
+    mixed = torch.cat([prototypes, ctx.model.features(second)])
     ce = cross_entropy(ctx.model.features(batch.x), batch.y, ctx.model.weight, lowest=KNOWN)
-    rehearsal = cross_entropy(mixed, torch.cat([old_columns, second.y]), ctx.model.weight)
+    rehearsal = cross_entropy(mixed, torch.cat([old_columns, new_columns]), ctx.model.weight)
     expected = regulariser(ctx, batch, method.memory.efm, 7.0, 0.3) + ce + rehearsal
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
     trained = list(ctx.model.parameters())
@@ -196,9 +194,10 @@ def test_efc_trains_with_efm_and_pr_ace() -> None:
 
 def test_pr_ace_trains_old_heads_too() -> None:
     """Eq. 17, right term, over W_t."""
-    ctx, method = context(), EFC(EFC.Options())
+    ctx, method, batch = context(), EFC(EFC.Options()), batch_of(seed=3)
     remember(method)
-    sum(method.loss(ctx, batch_of(seed=3)).values()).backward()
+    batch.extra = Batch(batch_of(seed=9, size=NEW).x, torch.arange(KNOWN + NEW))
+    sum(method.loss(ctx, batch).values()).backward()
     assert all(head.grad is not None and head.grad.abs().sum() > 0 for head in ctx.model.heads)
 
 
@@ -241,8 +240,15 @@ def test_images_are_drawn_from_the_asked_classes_whatever_their_sizes() -> None:
     )
     asked = torch.tensor([KNOWN + 1, KNOWN] * 50)
     drawn = ctx.draw(asked)
-    assert (drawn.y == asked).all()
-    pixel = drawn.x[:, 0, 0, 0].round()
-    assert (pixel[asked == KNOWN + 1] == 5).all()  # the only image of its class
-    assert set(pixel[asked == KNOWN].tolist()) == {0, 1, 2, 3, 4}
-    assert len(ctx.draw(asked[:0]).x) == 0
+    assert (drawn[asked == KNOWN + 1] == 5).all()  # the only image of its class
+    assert set(drawn[asked == KNOWN].tolist()) == {0, 1, 2, 3, 4}
+    assert len(ctx.draw(asked[:0])) == 0
+    plan = EFC(EFC.Options(prototype_batch=10)).plan(ctx, 30)
+    assert len(plan) == 30
+    for (view, mix), x in zip(plan, ctx.prepared(images, [view for view, _ in plan]), strict=True):
+        assert len(mix) == 10
+        assert (
+            ctx.columns[view.rows].tolist() == mix[mix >= KNOWN].tolist()
+        )  # one image for each new class of the mix, in its order
+        assert x[:, 0, 0, 0].round().tolist() == view.rows.tolist()
+    assert {int(row) for view, _ in plan for row in view.rows} == set(range(6))

@@ -94,7 +94,9 @@ def learn_stream(
     metrics: dict[str, Any],
 ) -> dict[str, Any]:
     """The steps that the metrics do not have yet."""
-    stream = Stream(data.load(config.data, data_root, stored_image_size(config)), config.stream, config.classifier.seed)
+    c = config.classifier
+    images = data.load(config.data, data_root, stored_image_size(config), c.cache_mb, c.workers)
+    stream = Stream(images, config.stream, c.seed)
     state, checkpoint = folder / "state.efcil", folder / "checkpoint.efcil"
     if metrics:
         check_same_stream(folder, stream)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from efcil.config import DataConfig
+from efcil.config import CACHE_MB, WORKERS, DataConfig
 from efcil.data.dataset import DataSet
 from efcil.data.fetch.archives import ARCHIVES
 from efcil.data.sets import cifar100, digits, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
@@ -75,7 +75,13 @@ DATA_SETS: dict[str, Description] = dict(
 )
 
 
-def load(config: DataConfig, root: Path | None, size: int | None = None) -> DataSet:
+def load(
+    config: DataConfig,
+    root: Path | None,
+    size: int | None = None,
+    cache_mb: int = CACHE_MB,
+    workers: int = WORKERS,
+) -> DataSet:
     """The image set that ``config`` names, read from ``root`` and brought to this image size."""
     if config.name not in LOADERS:
         raise unknown("data set", config.name, LOADERS)
@@ -86,4 +92,4 @@ def load(config: DataConfig, root: Path | None, size: int | None = None) -> Data
         if counts.min() == 0:
             name = data.names[int(counts.argmin())]
             raise UserError(f"Class {name} has no {part} images; add some, or see: efcil data check {config.name}.")
-    return data.holding_out(config.held_out).limited(config.images_per_class).in_memory()
+    return data.holding_out(config.held_out).limited(config.images_per_class).in_memory(cache_mb, workers)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from efcil.config import CACHE_MB, WORKERS
 from efcil.data.images import ImageSet
 from efcil.errors import UserError
 
@@ -58,9 +59,10 @@ class DataSet:
             test_labels=self.train_labels[held],
         )
 
-    def in_memory(self) -> DataSet:
+    def in_memory(self, cache_mb: int = CACHE_MB, workers: int = WORKERS) -> DataSet:
         """The same set, each part decoded once if it is small enough."""
-        return replace(self, train=self.train.in_memory(), test=self.test.in_memory())
+        train, test = (part.in_memory(cache_mb, workers) for part in (self.train, self.test))
+        return replace(self, train=train, test=test)
 
     def counts(self) -> tuple[Tensor, Tensor]:
         """Training and test images of each class."""

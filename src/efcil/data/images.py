@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +16,11 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
+from efcil.config import CACHE_MB, WORKERS
+from efcil.data.prefetch import prefetched
 from efcil.errors import UserError
 
 FILE_SIZE = 64  # side that files and PIL images get when nothing else is asked for
-MEMORY_LIMIT = 2 << 30  # bytes of decoded pixels that are still kept in memory
-WORKERS = 4  # threads that decode files; Pillow lets go of the interpreter while it decodes
-QUEUE = 8  # batches decoded ahead, at most
-QUEUE_BYTES = 512 << 20  # and at most so many bytes of them, as 1024 images of 256 pixels are 200 MB
 Interpolation = Literal["bilinear", "bicubic"]
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 HEIF = {".heic", ".heif"}
@@ -62,32 +58,20 @@ class ImageSet:
         """The images of these rows, uint8 (B, 3, H, W)."""
         return self.source.read(self.rows[rows])
 
-    def batches(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def batches(self, batches: Sequence[Tensor], workers: int = WORKERS) -> Iterator[Tensor]:
         """The images of each group of rows in turn; files are decoded ahead by a few threads."""
         if isinstance(self.source, Pixels):
-            yield from map(self.batch, batches)
-            return
-        most = max((len(rows) for rows in batches), default=0) * image_bytes(self.size)
-        length = min(QUEUE, max(2, QUEUE_BYTES // max(1, most)))
-        pool = ThreadPoolExecutor(WORKERS)
-        try:
-            ahead: deque[Future[Tensor]] = deque()
-            for rows in batches:
-                ahead.append(pool.submit(self.batch, rows))
-                if len(ahead) == length:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:  # also after an error, or when nobody wants the rest: do not decode what is still waiting
-            pool.shutdown(cancel_futures=True)
+            return map(self.batch, batches)
+        largest = max((len(rows) for rows in batches), default=0) * image_bytes(self.size)
+        return prefetched([partial(self.batch, rows) for rows in batches], workers, largest)
 
-    def in_memory(self) -> ImageSet:
+    def in_memory(self, cache_mb: int = CACHE_MB, workers: int = WORKERS) -> ImageSet:
         """The same images, decoded once if they are small enough together; otherwise still on disk."""
-        if isinstance(self.source, Pixels) or len(self) * image_bytes(self.size) > MEMORY_LIMIT:
+        if isinstance(self.source, Pixels) or len(self) * image_bytes(self.size) > cache_mb << 20:
             return self
         pixels = torch.empty(len(self), 3, self.size, self.size, dtype=torch.uint8)
         done = 0
-        for part in self.batches(torch.arange(len(self)).split(64)):
+        for part in self.batches(torch.arange(len(self)).split(64), workers):
             pixels[done : done + len(part)] = part
             done += len(part)
         return ImageSet(Pixels(pixels))
@@ -211,7 +195,13 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(pixels * (255 / white)).astype(np.uint8))
 
 
-def image_set(images: Any, size: int | None = None, interpolation: Interpolation = "bilinear") -> ImageSet:
+def image_set(
+    images: Any,
+    size: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    cache_mb: int = CACHE_MB,
+    workers: int = WORKERS,
+) -> ImageSet:
     """Images of any accepted kind as an ImageSet with this side (``None``: as they are; files: 64).
 
     A single colour image (H, W, 3), tensor (3, H, W), PIL image or path is a set of one.
@@ -228,7 +218,7 @@ def image_set(images: Any, size: int | None = None, interpolation: Interpolation
         return ImageSet(Pixels(_resized(_pixels(_stacked(images)), size, interpolation)))
     if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
         if all(isinstance(image, str | os.PathLike) for image in images):
-            return files([Path(image) for image in images], size or FILE_SIZE, interpolation)
+            return files([Path(image) for image in images], size or FILE_SIZE, interpolation, cache_mb, workers)
         if all(isinstance(image, Image.Image) for image in images):
             side = size or FILE_SIZE
             return ImageSet(Pixels(torch.stack([from_pil(image, side, interpolation) for image in images])))
@@ -243,9 +233,15 @@ def image_set(images: Any, size: int | None = None, interpolation: Interpolation
     )
 
 
-def files(paths: Sequence[str | os.PathLike[str]], size: int, interpolation: Interpolation = "bilinear") -> ImageSet:
+def files(
+    paths: Sequence[str | os.PathLike[str]],
+    size: int,
+    interpolation: Interpolation = "bilinear",
+    cache_mb: int = CACHE_MB,
+    workers: int = WORKERS,
+) -> ImageSet:
     """Image files; read once into memory when they are small together, otherwise on demand."""
-    return on_disk(paths, size, interpolation).in_memory()
+    return on_disk(paths, size, interpolation).in_memory(cache_mb, workers)
 
 
 def on_disk(paths: Sequence[str | os.PathLike[str]], size: int, interpolation: Interpolation = "bilinear") -> ImageSet:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from efcil.config import ClassifierConfig
 from efcil.data.augment import Augmentation
-from efcil.data.images import ImageSet
+from efcil.data.images import ImageSet, image_bytes
+from efcil.data.prefetch import prefetched
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
 from efcil.engine.progress import Report, Silent, Watcher
@@ -24,6 +26,14 @@ class Batch:
 
     x: Tensor
     y: Tensor
+    extra: Batch | None = None  # what the method planned for this step at the start of the epoch
+
+
+class View(NamedTuple):
+    """Images to be read and changed: all by one seed (), each by its own (B,), or, without seeds, not at all."""
+
+    rows: Tensor
+    seeds: Tensor | None
 
 
 @dataclass
@@ -65,26 +75,49 @@ class Context:
     def reseed(self, *place: int | str) -> None:
         """Give this place in the task its own random numbers; dropout in a backbone draws from torch's own."""
         self.rng = generator(self.config.seed, "task", self.task, *place)
-        torch.manual_seed(self.rng.initial_seed())
+        torch.default_generator.manual_seed(self.rng.initial_seed())
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):  # this one only: other GPUs are nobody's business here
+                torch.cuda.manual_seed(self.rng.initial_seed())
+        elif self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(self.rng.initial_seed())
 
     def report(self, stage: str) -> Report:
         """What tells whoever watches how far this stage of the task is."""
         return partial(self.watcher.stage, self.task, stage)
 
-    def views(self, images: ImageSet, rows: list[Tensor], augmented: bool = True) -> Iterator[Tensor]:
-        """These groups of rows in turn, augmented or not, ready for the network."""
-        for pixels in images.batches(rows):
-            view = self.augmentation(pixels, self.rng) if augmented else self.preprocessing.centred(pixels)
-            yield self.preprocessing.normalised(view, self.device)
+    def view(self, rows: Tensor) -> View:
+        """A new random view of these images."""
+        return View(rows, torch.randint(2**62, (), generator=self.rng))
 
-    def draw(self, columns: Tensor) -> Batch:
-        """For each of these columns a random augmented image of its class, all of the current task."""
+    def views(self, images: ImageSet, rows: Sequence[Tensor], augmented: bool = True) -> Iterator[Tensor]:
+        """These groups of rows in turn, augmented or not, ready for the network."""
+        return self.prepared(images, [self.view(group) if augmented else View(group, None) for group in rows])
+
+    def prepared(self, images: ImageSet, views: Sequence[View]) -> Iterator[Tensor]:
+        """These views in turn, ready for the network; threads read, augment and convert them ahead."""
+        largest = max((len(view.rows) for view in views), default=0) * 4 * image_bytes(images.size)
+        return prefetched([partial(self.shown, images, view) for view in views], self.config.workers, largest)
+
+    def shown(self, images: ImageSet, view: View) -> Tensor:
+        """One view, ready for the network; its seeds decide everything, so that it does not matter who computes it."""
+        pixels = images.batch(view.rows)
+        if view.seeds is None:
+            pixels = self.preprocessing.centred(pixels)
+        elif view.seeds.ndim == 0:
+            pixels = self.augmentation(pixels, torch.Generator().manual_seed(int(view.seeds)))
+        else:
+            each = zip(pixels.split(1), view.seeds.tolist(), strict=True)
+            pixels = torch.cat([self.augmentation(one, torch.Generator().manual_seed(seed)) for one, seed in each])
+        return self.preprocessing.normalised(pixels, self.device)
+
+    def draw(self, columns: Tensor) -> Tensor:
+        """For each of these columns the row of a random image of its class, all of the current task."""
         order = self.columns.argsort(stable=True).cpu()
         sizes = self.columns.bincount(minlength=int(self.columns.max()) + 1).cpu()
         starts = sizes.cumsum(0) - sizes
         place = (torch.rand(len(columns), generator=self.rng) * sizes[columns]).long()
-        rows = order[starts[columns] + place]
-        return Batch(next(self.views(self.images, [rows])), self.columns[rows])
+        return order[starts[columns] + place]
 
     @torch.no_grad()
     def extract(self, *models: IncrementalModel, augmented: bool, images: ImageSet | None = None) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.config import ClassifierConfig, Training
-from efcil.engine.context import Batch, Context
+from efcil.engine.context import Batch, Context, View
 from efcil.engine.model import IncrementalModel
 from efcil.engine.rotation import rotated
 from efcil.errors import UserError
@@ -88,6 +88,13 @@ class Method:
         if self.freezes_backbone and (ctx.model.frozen_backbone or not ctx.first):
             return []
         return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
+
+    def plan(self, ctx: Context, steps: int) -> list[tuple[View, Tensor]]:
+        """Further images of the task for each step of an epoch, with the columns they stand for; read ahead too.
+
+        They come as batch.extra. An empty list means that no step needs any.
+        """
+        return []
 
     def augment(self, ctx: Context, batch: Batch) -> Batch:
         """Change or extend a mini-batch."""

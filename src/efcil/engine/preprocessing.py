@@ -38,7 +38,7 @@ class Preprocessing:
         elif brought is not None:
             mean, std = brought.mean, brought.std
         else:
-            mean, std = measured(images)
+            mean, std = measured(images, config.workers)
         return cls(images.size, seen_side(images.size, config, brought), mean, std, interpolation(config, brought))
 
     @property
@@ -53,14 +53,14 @@ class Preprocessing:
     def normalised(self, pixels: Tensor, device: torch.device) -> Tensor:
         """uint8 (B, 3, S, S) as floats of zero mean and unit variance."""
         mean, std = (torch.tensor(value, device=device)[:, None, None] for value in (self.mean, self.std))
-        x = pixels.to(device, torch.float32, memory_format=torch.channels_last)
+        x = pixels.to(device).to(torch.float32, memory_format=torch.channels_last)  # bytes travel, not floats
         return x.div_(255).sub_(mean).div_(std)
 
 
-def measured(images: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def measured(images: ImageSet, workers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and spread of red, green and blue over all pixels."""
     total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
-    for pixels in images.batches(list(torch.arange(len(images)).split(128))):
+    for pixels in images.batches(torch.arange(len(images)).split(128), workers):
         x = pixels.double().div_(255)
         total += x.sum((0, 2, 3))
         squares += x.square().sum((0, 2, 3))

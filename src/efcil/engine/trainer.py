@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from efcil.config import Training
 from efcil.engine.checkpoint import Checkpoint
-from efcil.engine.context import Batch, Context
+from efcil.engine.context import Batch, Context, View
 from efcil.engine.method import Method
 from efcil.engine.progress import Step
 
@@ -23,7 +23,8 @@ class TrainingError(RuntimeError):
 
 def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> None:
     """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
-    with torch.random.fork_rng():  # reseeding for dropout and the like is nobody else's business
+    devices = [ctx.device] if ctx.device.type == "cuda" else []  # the default would wake every GPU of the machine
+    with torch.random.fork_rng(devices):  # reseeding for dropout and the like is nobody else's business
         frozen = method.freezes_batchnorm if ctx.config.batchnorm is None else ctx.config.batchnorm == "frozen"
         if frozen and not ctx.first:
             ctx.model.freeze_batchnorm()
@@ -67,18 +68,19 @@ def train(
         ctx.model.train()
         rows = shuffled_batches(len(ctx.images), training.batch_size, ctx.rng)
         totals: dict[str, float] = {}
-        for group_rows, x in zip(rows, ctx.views(ctx.images, rows), strict=True):
-            batch = method.augment(ctx, Batch(x, ctx.columns[group_rows]))
-            terms = compute_loss(ctx, batch)
-            losses = {name: term.item() for name, term in terms.items()}
-            check_finite(losses, ctx.task, epoch)
+        for batch in planned_batches(ctx, rows, [] if ctx.first else method.plan(ctx, len(rows))):
+            count = len(batch.y)
+            terms = compute_loss(ctx, method.augment(ctx, batch))
             optimizer.zero_grad()
             torch.stack(list(terms.values())).sum().backward()
             optimizer.step()
+            # Read together and only now: on a GPU the whole step is under way before anybody waits for it.
+            losses = dict(zip(terms, torch.stack([term.detach() for term in terms.values()]).tolist(), strict=True))
+            check_finite(losses, ctx.task, epoch)
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * len(group_rows)))
+            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * count))
         method.after_epoch(ctx)
         checkpoint.after_epoch(epoch + 1, last=epoch + 1 == training.epochs)
         ctx.watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
@@ -98,8 +100,22 @@ def shuffled_batches(count: int, batch_size: int, rng: torch.Generator) -> list[
     return batches
 
 
+def planned_batches(ctx: Context, rows: list[Tensor], extras: list[tuple[View, Tensor]]) -> Iterator[Batch]:
+    """The batches of an epoch and what the method planned beside each, all through one queue."""
+    own = [ctx.view(group) for group in rows]
+    if not extras:
+        for group, x in zip(rows, ctx.prepared(ctx.images, own), strict=True):
+            yield Batch(x, ctx.columns[group])
+        return
+    pairs = [view for mine, (extra, _) in zip(own, extras, strict=True) for view in (mine, extra)]
+    ready = ctx.prepared(ctx.images, pairs)
+    for group, (_, columns) in zip(rows, extras, strict=True):
+        x, further = next(ready), next(ready)
+        yield Batch(x, ctx.columns[group], Batch(further, columns.to(ctx.columns)))
+
+
 def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
-    """Stop at the first loss that is not a number, before it reaches the weights."""
+    """Stop at the first loss that is not a number, before anything of its step is kept."""
     if not all(math.isfinite(value) for value in losses.values()):
         terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
         raise diverged(f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms})")

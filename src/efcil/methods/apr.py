@@ -6,6 +6,7 @@ APR is Adversarial Pseudo-Replay; the classifier is the Mahalanobis distance of 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.engine.context import Batch, Context
+from efcil.engine.context import Batch, Context, View
 from efcil.engine.method import State
 from efcil.engine.model import IncrementalModel
 from efcil.paper.prototypes import gaussian_prototypes
@@ -89,17 +90,23 @@ class APR(Distilling):
             features, count = view_features(ctx, ctx.old, self.seeds), self.options.candidates
             self.candidates = torch.stack([nearest_rows(features, mean, count) for mean in self.means])
 
+    def plan(self, ctx: Context, steps: int) -> list[tuple[View, Tensor]]:
+        """Old classes and a candidate of each for every step, in its recorded view."""
+        size = self.options.pseudo_batch
+        if size == 0:
+            return []
+        columns = torch.randint(ctx.known, (steps, size), generator=ctx.rng)
+        places = torch.randint(self.candidates.shape[1], (steps, size), generator=ctx.rng)
+        rows = self.candidates[columns, places]
+        return [(recorded(group, self.seeds), each) for group, each in zip(rows, columns, strict=True)]
+
     def augment(self, ctx: Context, batch: Batch) -> Batch:
         """Add recorded views of candidates, attacked towards μ_c + r ε; their column is that of the old class c."""
-        size = self.options.pseudo_batch
-        if ctx.old is None or size == 0:
+        if batch.extra is None or ctx.old is None:
             return batch
-        columns = torch.randint(ctx.known, (size,), generator=ctx.rng)
-        rows = self.candidates[columns, torch.randint(self.candidates.shape[1], (size,), generator=ctx.rng)]
-        columns = columns.to(batch.y)
-        noise = torch.randn(size, self.means.shape[1], generator=ctx.rng).to(self.means)  # ε
+        x, columns = batch.extra.x, batch.extra.y
+        noise = torch.randn(len(columns), self.means.shape[1], generator=ctx.rng).to(self.means)  # ε
         targets = self.means[columns] + self.radius * noise
-        x = recorded_views(ctx, rows, self.seeds)
         x = attack(ctx.old, x, targets, self.options.pseudo_iterations, self.options.pseudo_step, limits=None)
         return Batch(torch.cat([batch.x, x]), torch.cat([batch.y, columns]))
 
@@ -137,8 +144,8 @@ class APR(Distilling):
         """Old and new features of the attacked images that succeed, or, if none does, of the images as they were."""
         assert ctx.old is not None
         untouched, succeeded = [], []
-        for part in rows.split(self.options.attack_batch):
-            x = recorded_views(ctx, part, seeds)
+        parts = rows.split(self.options.attack_batch)
+        for x in recorded_views(ctx, parts, seeds):
             attacked = self.attacked_until_success(ctx.old, x, column, limits)
             if len(attacked):
                 succeeded.append(paired_features(ctx, attacked))
@@ -184,19 +191,21 @@ def view_seeds(ctx: Context) -> Tensor:
     return torch.randint(2**62, (len(ctx.images),), generator=ctx.rng)
 
 
-def recorded_views(ctx: Context, rows: Tensor, seeds: Tensor) -> Tensor:
-    """The augmented view of each of these images that its seed stands for, ready for the network."""
-    pixels = ctx.images.batch(rows)
-    generators = (torch.Generator().manual_seed(seed) for seed in seeds[rows].tolist())
-    views = [ctx.augmentation(one[None], rng) for one, rng in zip(pixels, generators, strict=True)]
-    return ctx.preprocessing.normalised(torch.cat(views), ctx.device)
+def recorded(rows: Tensor, seeds: Tensor) -> View:
+    """The augmented view of each of these images that its seed stands for."""
+    return View(rows, seeds[rows])
+
+
+def recorded_views(ctx: Context, groups: Sequence[Tensor], seeds: Tensor) -> Iterator[Tensor]:
+    """The recorded views of these groups of rows in turn, ready for the network."""
+    return ctx.prepared(ctx.images, [recorded(rows, seeds) for rows in groups])
 
 
 @torch.no_grad()
 def view_features(ctx: Context, model: IncrementalModel, seeds: Tensor) -> Tensor:
     """Features of the recorded view of every current image, (N, n)."""
     rows = torch.arange(len(ctx.images)).split(256)
-    return torch.cat([model.features(recorded_views(ctx, part, seeds)) for part in rows])
+    return torch.cat([model.features(x) for x in recorded_views(ctx, rows, seeds)])
 
 
 @torch.no_grad()

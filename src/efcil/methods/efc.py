@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
-from efcil.engine.context import Batch, Context
+from efcil.engine.context import Batch, Context, View
 from efcil.engine.method import Terms, parameter_groups
 from efcil.parts.consolidation import Consolidating, Consolidation, ConsolidationOptions
 
@@ -39,15 +39,22 @@ class EFC(Consolidating):
         """The backbone and ALL heads: PR-ACE trains old classifiers too."""
         return parameter_groups(ctx, self.training(ctx), list(ctx.model.heads))
 
+    def plan(self, ctx: Context, steps: int) -> list[tuple[View, Tensor]]:
+        """Which classes the right term of Eq. 17 sees in each step, and for the new ones other images, X̂."""
+        size = self.options.prototype_batch
+        mixes = [class_uniform_mix(ctx.known + ctx.classes, size, ctx.rng) for _ in range(steps)]
+        new = [mix[mix >= ctx.known] for mix in mixes]
+        rows = ctx.draw(torch.cat(new)).split([len(columns) for columns in new])
+        return [(ctx.view(group), mix) for group, mix in zip(rows, mixes, strict=True)]
+
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """L^EFC = L^EFM + L^PR-ACE (Eqs. 16-17)."""
-        mix = class_uniform_mix(ctx.known + ctx.classes, self.options.prototype_batch, ctx.rng)
-        old_columns = mix[mix < ctx.known]
-        prototypes = self.memory.prototypes.sample_classes(old_columns, ctx.rng)  # P̃
-        second = ctx.draw(mix[mix >= ctx.known])  # X̂, other images of the current task
-        features, second_features = ctx.model.features(torch.cat([batch.x, second.x])).tensor_split([len(batch.x)])
+        assert batch.extra is not None
+        second, mix = batch.extra.x, batch.extra.y  # X̂, and the classes of X̂ and P̃ together
+        prototypes = self.memory.prototypes.sample_classes(mix[mix < ctx.known].cpu(), ctx.rng)  # P̃
+        features, second_features = ctx.model.features(torch.cat([batch.x, second])).tensor_split([len(batch.x)])
         mixed = torch.cat([prototypes, second_features])
-        mixed_columns = torch.cat([old_columns.to(second.y), second.y])
+        mixed_columns = torch.cat([mix[mix < ctx.known], mix[mix >= ctx.known]])
         return {
             **pr_ace_loss(features, batch.y, mixed, mixed_columns, ctx.model.weight, ctx.known),
             "efm": self.memory.efm_loss(ctx, batch, features),

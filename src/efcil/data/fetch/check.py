@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from efcil.config import WORKERS
 from efcil.data import LOADERS
 from efcil.data.dataset import DataSet
-from efcil.data.images import WORKERS, ImageSet
+from efcil.data.images import ImageSet
 from efcil.errors import UserError, unknown
 from efcil.rng import generator
 
