@@ -78,9 +78,6 @@ def show(console: Any, report: Any, model: str, size: int) -> None:
             f"the classes from before, estimated from what is kept of them: {change}", highlight=False, soft_wrap=True
         )
     for row in report.confusions[:SHOWN]:
-        console.print(
-            f"{row['class']} is taken for {row['taken_for']} ({row['photos']} photo{'s' * (row['photos'] > 1)})",
-            highlight=False,
-            soft_wrap=True,
-        )
+        photos = f"{row['photos']} photo{'s' * (row['photos'] > 1)}"
+        console.print(f"{row['class']} is taken for {row['taken_for']} ({photos})", highlight=False, soft_wrap=True)
     console.print(f"{model}: {decimal(size)}, {duration(report.seconds)}", highlight=False, soft_wrap=True)

@@ -1,27 +1,24 @@
-"""A_step after every step, one curve per method, from the results of campaigns: mean over seeds.
+"""A_step after every step, one curve per method, from the results of campaigns: mean over seeds (Figs. 14, 16, 17).
 
 The spread is drawn where there are few curves.
-
-python benchmarks/figure.py digits-cold5 efc++ efc freeze finetune joint --out docs/figures/digits-cold5.png
 """
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+import numpy.typing as npt
 
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import newest_rows, read_results
+from efcil.errors import UserError
 
 FRONT = {"efc++": ("#c1272d", 3.0), "efc": ("#e08214", 2.2), "joint": ("#222222", 1.6), "finetune": ("#7f7f7f", 1.6)}
 OTHERS = ["#4575b4", "#1b9e77", "#7570b3", "#a6761d", "#66a61e", "#e7298a", "#17becf", "#8c564b", "#000080", "#bcbd22"]
@@ -29,16 +26,24 @@ LABEL_GAP = 0.037  # least distance of two labels, as a part of the height
 FEW = 6  # more bands than these hide the curves
 
 
-def main(preset: str, methods: list[str], results: Path, out: Path, title: str) -> None:
+def curves(preset: str, methods: Sequence[str], results: Path) -> tuple[dict[str, npt.NDArray[np.float64]], str]:
+    """For each method its accuracies by seed and step, and a line on where they are from."""
     rows = read_results(results)
-    curves = {}
+    found, said = {}, []
     for cell in cells([preset], expanded(methods), [0]):
         seeds = sorted({int(key[3]) for key in rows if key[:3] == cell.key[:3]})
-        every_seed = [replace(cell, seed=seed) for seed in seeds]
-        found = newest_rows(rows, every_seed)
-        if found:
-            print(f"{cell.label}: {len(found)} seeds, numerics version {found[0]['numerics']}")
-            curves[cell.label] = np.array([row["accuracy_per_step"].split() for row in found], dtype=float)
+        own = newest_rows(rows, [replace(cell, seed=seed) for seed in seeds])
+        if own:
+            said.append(f"{cell.label}: {len(own)} seeds, numerics version {own[0]['numerics']}")
+            found[cell.label] = np.array([row["accuracy_per_step"].split() for row in own], dtype=float)
+    if not found:
+        raise UserError(f"{results} has no run of these methods on {preset}; run them first: efcil bench.")
+    return found, "\n".join(said)
+
+
+def draw(curves: dict[str, npt.NDArray[np.float64]], out: Path, title: str) -> None:
+    """The curves as a picture; its ending says which kind."""
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7.5, 5), dpi=130, layout="constrained")
     colours = cycle(OTHERS)
     ends = []
@@ -61,7 +66,24 @@ def main(preset: str, methods: list[str], results: Path, out: Path, title: str) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, fontsize=11, loc="left")
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    try:
+        figure.savefig(out)
+    except ValueError as error:
+        raise UserError(f"{out} cannot be drawn ({error}); give a name such as curves.png or curves.svg.") from None
+    finally:
+        plt.close(figure)
+
+
+def pyplot() -> Any:
+    """matplotlib without a screen."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise UserError("Pictures need matplotlib; run: pip install 'efcil[report]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
 
 
 def apart(heights: list[float], gap: float) -> list[float]:
@@ -73,14 +95,3 @@ def apart(heights: list[float], gap: float) -> list[float]:
             last = blocks.pop()
             blocks[-1] += last
     return [mean(block) + gap * (place - (len(block) - 1) / 2) for block in blocks for place in range(len(block))]
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("preset")
-    parser.add_argument("methods", nargs="+", help="as for efcil bench")
-    parser.add_argument("--results", type=Path, default=Path("results/runs.csv"))
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--title", default="")
-    arguments = parser.parse_args()
-    main(arguments.preset, arguments.methods, arguments.results, arguments.out, arguments.title)
