@@ -32,7 +32,7 @@ def test_curves_are_the_rows_of_the_results(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("preset", "out", "sentence"), [("digits-warm4", "a.png", "no run"), ("digits-cold5", "a.xyz", "drawn")]
+    ("preset", "out", "sentence"), [("cifar100-cold20", "a.png", "no run"), ("digits-cold5", "a.xyz", "drawn")]
 )
 def test_what_cannot_be_drawn(
     preset: str, out: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
