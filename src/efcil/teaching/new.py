@@ -12,7 +12,11 @@ from efcil.errors import UserError
 
 METHOD = "lda"
 BACKBONE = "efficientnet-lite0"
-TUNED: dict[str, Any] = {"method": "efc++"}
+TUNED: dict[str, Any] = {  # docs/photos-measured.md says how they were chosen
+    "method": "efc++",
+    "first": {"rotation": False, "steps": 20, "backbone_lr": 1e-4},
+    "incremental": {"steps": 20, "lr": 1e-3, "backbone_lr": 1e-4},
+}
 
 
 def new_classifier(
