@@ -14,9 +14,8 @@ import copy
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -36,10 +35,12 @@ from efcil.data.given import labelled_items, unlabelled
 from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
 from efcil.data.sets.folder import class_folders, notes
 from efcil.engine import saved, state
+from efcil.engine.answers import UNKNOWN, Answers
 from efcil.engine.backbone import RECIPE, pretrained_backbone, saved_architecture
 from efcil.engine.bar import Bar, is_watched
 from efcil.engine.context import Context
 from efcil.engine.fingerprint import fingerprint
+from efcil.engine.labels import Labels, columns_of, counted, label_array, renamed, without
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel, check_features, checked_backbone
 from efcil.engine.plan import Plan, measured_speed, planned, within_minutes, within_steps
@@ -51,29 +52,7 @@ from efcil.methods import METHODS, build_method, method_class
 from efcil.paper.regularizers import weights
 from efcil.rng import generator
 
-Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
 DRAWS = 50  # per class, to estimate how well it is known
-UNKNOWN = "unknown"  # the answer for an image that is unlike every class
-UNUSUAL = 0.05  # an image less usual for its class than this share of the images that were taught is unknown
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a classifier says of N images."""
-
-    probabilities: npt.NDArray[np.float32]  # (N, m), columns in the order of classes_
-    familiarity: npt.NDArray[np.float32] | None  # (N,) how usual each is for the class it is taken for; None: no idea
-
-    @property
-    def unknown(self) -> npt.NDArray[np.bool_]:
-        """Which images are unlike every class, (N,)."""
-        if self.familiarity is None:
-            return np.zeros(len(self.probabilities), dtype=np.bool_)
-        return self.familiarity < UNUSUAL
-
-    def rounded_familiarity(self, place: int) -> float | None:
-        """For one image, as it is printed."""
-        return None if self.familiarity is None else round(float(self.familiarity[place]), 4)
 
 
 class IncrementalClassifier:
@@ -162,7 +141,7 @@ class IncrementalClassifier:
         self._model, self._method, self._preprocessing = ctx.model.eval(), method, ctx.preprocessing
         new = len(classes) - len(self.classes_)
         self.classes_, self.tasks_ = classes, [*self.tasks_, *([new] if new else [])]
-        self.lessons_ = [*self.lessons_, {"what": "taught", "classes": _counted(names)}]
+        self.lessons_ = [*self.lessons_, {"what": "taught", "classes": counted(names)}]
         self.saved_seconds_ = ctx.saved_seconds
         return self
 
@@ -195,7 +174,7 @@ class IncrementalClassifier:
             model=model,
             old=old,
             images=labelled,
-            columns=_columns(names, classes).to(device),
+            columns=columns_of(names, classes).to(device),
             classes=len(new),
             preprocessing=preprocessing,
             augmentation=augmentation(chosen(self.config.augmentation, labelled.size), preprocessing.size),
@@ -280,7 +259,7 @@ class IncrementalClassifier:
         """The fraction of images that are classified correctly; nothing is ever called unknown here."""
         if labels is None:
             images, labels = self._labelled(images, None)
-        expected = _label_array(labels)
+        expected = label_array(labels)
         predicted = self.predict(images)
         if expected.shape != predicted.shape:
             raise UserError(f"{len(predicted)} images but {len(expected)} labels; give one label per image.")
@@ -333,7 +312,7 @@ class IncrementalClassifier:
         method = copy.deepcopy(self._method)
         method.remove_class(column)
         self._drop(column, method)
-        self.lessons_ = [_without(lesson, str(name)) for lesson in self.lessons_]
+        self.lessons_ = [without(lesson, str(name)) for lesson in self.lessons_]
         return self
 
     def rename(self, old: Any, new: Any) -> IncrementalClassifier:
@@ -347,8 +326,8 @@ class IncrementalClassifier:
         names = self.classes_.tolist()
         names[column] = new
         self.classes_ = np.array(names)
-        renamed = [{**lesson, "classes": _renamed(lesson["classes"], str(old), str(new))} for lesson in self.lessons_]
-        self.lessons_ = renamed
+        lessons = [{**lesson, "classes": renamed(lesson["classes"], str(old), str(new))} for lesson in self.lessons_]
+        self.lessons_ = lessons
         return self
 
     def merge(self, into: Any, other: Any) -> IncrementalClassifier:
@@ -359,8 +338,8 @@ class IncrementalClassifier:
         method = copy.deepcopy(self._method)
         method.merge_classes(first, second)
         self._drop(second, method)
-        merged = [{**lesson, "classes": _renamed(lesson["classes"], str(other), str(into))} for lesson in self.lessons_]
-        self.lessons_ = merged
+        lessons = [{**lesson, "classes": renamed(lesson["classes"], str(other), str(into))} for lesson in self.lessons_]
+        self.lessons_ = lessons
         return self
 
     def _drop(self, column: int, method: Method) -> None:
@@ -415,7 +394,7 @@ class IncrementalClassifier:
         try:
             config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
             classifier = cls.from_config(config)
-            classes = _label_array(meta["classes"])
+            classes = label_array(meta["classes"])
             preprocessing = from_dict(Preprocessing, meta["preprocessing"], "preprocessing.")
             architecture = saved_architecture(meta)
         except UserError as error:
@@ -553,7 +532,7 @@ class IncrementalClassifier:
         if labels is None:
             raise UserError("labels are missing; give one per image.")
         ready = image_set(images, size, self.interpolation, c.cache_mb, c.workers)
-        names_array = _label_array(labels)
+        names_array = label_array(labels)
         if names_array.shape != (len(ready),):
             raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
         if size and ready.size != size:  # only a ready-made ImageSet can differ
@@ -594,7 +573,7 @@ class IncrementalClassifier:
         if len(differing):
             listed = ", ".join(str(name) for name in differing[:5])
             raise UserError(f"past must hold images of all classes learnt and of no other; it differs in {listed}.")
-        return images, _columns(names, self.classes_).to(device)
+        return images, columns_of(names, self.classes_).to(device)
 
     def _fresh_model(self, preprocessing: Preprocessing) -> IncrementalModel:
         """The model before its first task; a backbone that is worth keeping is frozen, or at least its BatchNorm."""
@@ -682,55 +661,8 @@ def _frozen(model: IncrementalModel, batchnorm: bool, backbone: bool) -> Increme
     return model
 
 
-def _columns(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:
-    """The column of each label among the classes."""
-    order = np.argsort(classes)
-    return torch.from_numpy(order[np.searchsorted(classes, names, sorter=order)])
-
-
 def _array(tensor: Tensor) -> npt.NDArray[np.float32]:
     return cast("npt.NDArray[np.float32]", tensor.float().cpu().numpy())
-
-
-def _counted(names: npt.NDArray[Any]) -> dict[str, int]:
-    """How many images each class has."""
-    classes, counts = np.unique(names, return_counts=True)
-    return {str(name): int(count) for name, count in zip(classes, counts, strict=True)}
-
-
-def _renamed(classes: dict[str, int], old: str, new: str) -> dict[str, int]:
-    """The counts of a lesson with one class called by another name, which may be there already."""
-    counts: dict[str, int] = {}
-    for name, count in classes.items():
-        counts[new if name == old else name] = counts.get(new if name == old else name, 0) + count
-    return counts
-
-
-def _without(lesson: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**lesson, "classes": {known: count for known, count in lesson["classes"].items() if known != name}}
-
-
-def _label_array(labels: Labels) -> npt.NDArray[Any]:
-    """Labels as a flat array of whole numbers or words."""
-    listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
-    if isinstance(listed, str | bytes | Set | Mapping) or not isinstance(listed, Iterable):
-        raise UserError(f"labels must be a list with one label per image, not {listed!r:.40}.")
-    listed = list(listed)
-    kinds = {type(label) for label in listed}
-    if all(issubclass(kind, bool | int | np.integer | np.bool_) for kind in kinds):
-        try:
-            return np.array(listed, dtype=np.int64)
-        except OverflowError:
-            largest = str(max(listed, key=abs))
-            raise UserError(
-                f"labels that are whole numbers must fit into 64 bits, which {largest:.40} does not; name the classes."
-            ) from None
-    if all(issubclass(kind, str) for kind in kinds):
-        if any(label.endswith("\0") for label in listed):  # NumPy would drop it and take two names for one
-            raise UserError("labels must not end with the character of code 0; name the classes without it.")
-        return np.array(listed, dtype=np.str_)
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise UserError(f"labels must be a flat list of whole numbers or of words, one kind only, not of {names}.")
 
 
 def _section(value: Any) -> Any:

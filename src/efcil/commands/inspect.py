@@ -33,7 +33,7 @@ def inspect(args: argparse.Namespace) -> None:
     network = decimal(found["network_bytes"])
     console.print(
         f"{args.model}: {found['method']} on {found['backbone']}, {len(found['classes'])} classes, {size} "
-        f"({network} of them the network), no image inside",
+        f"({network} of them the network), {'IMAGES' if found['images_inside'] else 'no image'} inside",
         highlight=False,
     )
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from efcil.classifier import UNKNOWN, IncrementalClassifier
+from efcil.classifier import IncrementalClassifier
 from efcil.data.given import files_inside
+from efcil.engine import state
+from efcil.engine.answers import UNKNOWN
 from efcil.errors import UserError
 from efcil.teaching.photos import Photos
 from efcil.teaching.store import Store
@@ -106,8 +109,14 @@ def description(store: Store) -> dict[str, Any]:
         ],
         "history": [told(lesson) for lesson in classifier.lessons_],
         "versions": [path.name for path in store.versions()],
-        "images_inside": False,
+        "images_inside": holds_pixels(store.path),
     }
+
+
+def holds_pixels(path: Path) -> bool:
+    """Whether a model file has a tensor of bytes, as images are; features, weights and counts are of other types."""
+    tensors, _ = state.read(path, "classifier")
+    return any(tensor.dtype == torch.uint8 for tensor in tensors.values())
 
 
 def told(lesson: dict[str, Any]) -> str:
