@@ -14,7 +14,7 @@ def test_without_wishes_nothing_is_trained() -> None:
     assert new_classifier().validates  # a lesson is reported without holding photos back
 
 
-def test_tune_trains_the_network_as_it_was_measured() -> None:
+def test_tune_trains_the_network_within_its_budget_of_steps() -> None:
     config = new_classifier(tune=True).config
     assert (config.method, config.backbone) == ("efc++", BACKBONE)
     assert not config.first.rotation
@@ -23,7 +23,7 @@ def test_tune_trains_the_network_as_it_was_measured() -> None:
     assert config.incremental.lr == TUNED["incremental"]["lr"]
 
 
-def test_wishes_come_after_what_is_measured() -> None:
+def test_wishes_come_after_these_settings() -> None:
     config = new_classifier(tune=True, changes=["incremental.steps=7", "seed=3"]).config
     assert (config.incremental.steps, config.seed) == (7, 3)
     assert config.incremental.lr == TUNED["incremental"]["lr"]  # the rest of the section stays

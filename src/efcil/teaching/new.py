@@ -1,4 +1,4 @@
-"""A new model for a person's own photos, with settings that were measured and not guessed (docs/own-images.md)."""
+"""A new model for a person's own photos; docs/photos-measured.md says what was measured and what was not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from efcil.errors import UserError
 
 METHOD = "lda"
 BACKBONE = "efficientnet-lite0"
-TUNED: dict[str, Any] = {  # docs/photos-measured.md says how they were chosen
+TUNED: dict[str, Any] = {  # a budget of steps that a CPU can pay; no measurement yet shows that it beats METHOD
     "method": "efc++",
     "first": {"rotation": False, "steps": 20, "backbone_lr": 1e-4},
     "incremental": {"steps": 20, "lr": 1e-3, "backbone_lr": 1e-4},
