@@ -167,7 +167,10 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
     while not re.search(rf"\| +{module}$", process.stderr.readline().rstrip()):
         assert process.poll() is None
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     said = [line for line in err.splitlines() if not line.startswith("import time:")]
     again = "the same command( with --resume)?"
     assert out.strip() == "" and len(said) == 1 and re.fullmatch(f"efcil: interrupted; {again} goes on.", said[0])

@@ -60,7 +60,7 @@ def interrupt(number: int, frame: Any) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.signal(signal.SIGALRM, interrupt)
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             return
         frame = frame.f_back
     raise KeyboardInterrupt

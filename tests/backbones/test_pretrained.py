@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from test_weight_files import torchvision_names
 from torch import Tensor, nn
 
-from conftest import TinyNet, cli_environment, make_blobs, missing, quick_learner, real_data
+from conftest import QUICK, TinyNet, cli_environment, make_blobs, missing, quick_learner, real_data
 from efcil import IncrementalClassifier
 from efcil.data.augment import AUGMENTATIONS, augmentation
 from efcil.engine.progress import Silent, Step
@@ -25,7 +25,6 @@ from efcil.methods import METHODS
 IMAGES, LABELS = make_blobs(["cat", "dog"], 4, size=12)
 MORE, MORE_LABELS = make_blobs(["elk", "fox"], 4, size=12)
 FEATURES_ONLY = sorted(name for name, method in METHODS.items() if method.freezes_backbone)
-SMALL_OPTIONS = {"acil": {"expansion": 16}, "ds-al": {"expansion": 16}}
 features_only = pytest.mark.parametrize("method", FEATURES_ONLY)
 
 
@@ -60,7 +59,7 @@ def resnet_file(folder: Path, kernel: int = 3) -> str:
 
 
 def learner(method: str, **changes: Any) -> IncrementalClassifier:
-    return quick_learner(method, options=SMALL_OPTIONS.get(method, {}), **changes)
+    return quick_learner(method, options=QUICK.get(method, {}), **changes)
 
 
 def backbone_state(classifier: IncrementalClassifier) -> dict[str, Tensor]:
