@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--tune",
         action="store_true",
-        help="for a new model: train the network too, with efc++; for images unlike photographs, such as sketches",
+        help="for a new model: train the network too, with efc++; may pay for images unlike photographs (compare it)",
     )
     command.add_argument(
         "--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help="for a new model: any setting"
