@@ -466,7 +466,7 @@ class IncrementalClassifier:
         return self
 
     def __repr__(self) -> str:
-        learnt = f"{len(self.classes_)} classes in {len(self.lessons_)} lessons" if len(self.classes_) else "untaught"
+        learnt = f"classes: {len(self.classes_)}, lessons: {len(self.lessons_)}" if len(self.classes_) else "untaught"
         return f"IncrementalClassifier(method={self.config.method!r}, backbone={self.config.backbone!r}): {learnt}"
 
     # Small things

@@ -40,8 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = args.command.__name__
         args.command(args)
     except KeyboardInterrupt:
-        again = "the same command with --resume" if name == "run" else "the same command"
-        print(f"efcil: interrupted; {again} goes on.", file=sys.stderr)
+        going_on = dict.fromkeys(("bench", "demo", "data_get"), "the same command goes on")
+        going_on["run"] = "the same command with --resume goes on"
+        print(f"efcil: interrupted; {going_on.get(name, 'nothing was changed')}.", file=sys.stderr)
         return 128 + signal.SIGINT
     except UserError as error:
         print(f"efcil: {error}", file=sys.stderr)

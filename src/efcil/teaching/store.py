@@ -73,7 +73,8 @@ class Store:
 
     def undo(self) -> IncrementalClassifier:
         """Go back to the model before the last change; that change is lost."""
-        now = self.path.read_bytes() if self.exists else b""
+        self.load()
+        now = self.path.read_bytes()
         for version in reversed(self.versions()):
             before = version.read_bytes()
             if before == now:  # a change was cut off after its version was kept and before the model was replaced
