@@ -72,6 +72,9 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
     },
     "one size for any number of images": {
         "lda": "a thin factor has a row fewer than its class has images, until it has as many as there are features",
+        "efc++": "as lda",
+        "efc": "as lda",
+        "il2a": "as lda",
     },
     "the first task of fine-tuning": {
         "si": "follows the path of the weights from the first step on",

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import normal, rng_of
-from efcil.parts.sums import ClassSums, contrasts
+from efcil.engine.numerics import contrasts
+from efcil.parts.sums import ClassSums
 
 FEATURES = 7
 

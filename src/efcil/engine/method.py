@@ -30,6 +30,8 @@ class Method:
     """What is kept between tasks besides the model."""
     shapes: ClassVar[dict[str, str]] = {}
     """The shape of each tensor of state(), in the words of footprint.py or the names of options, and its type."""
+    earlier_shapes: ClassVar[dict[str, str | None]] = {}
+    """What differs in files of format version 1, which load_state takes too; None: a tensor that they lack."""
     exemplar_free: ClassVar[bool] = True
     shares_first_task: ClassVar[bool] = True
     """The epochs of the first task are those of fine-tuning, so that runs can share them (appendix D.2)."""

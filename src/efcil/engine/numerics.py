@@ -6,6 +6,8 @@ Results, shared first tasks and checkpoints of another version then count as sta
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -34,3 +36,14 @@ def cholesky(matrix: Tensor) -> Tensor:
         factor, failed = torch.linalg.cholesky_ex(raised)
         part *= 10
     return factor  # type: ignore[no-any-return]
+
+
+def contrasts(centred: Tensor) -> Tensor:
+    """One row fewer with the same Σ xᵀx, for N rows that sum to zero: reflected so that (1 … 1) is (√N, 0 … 0)."""
+    return centred[1:] + centred[:1] / max(math.sqrt(len(centred)) - 1, TINY)
+
+
+def triangular(rows: Tensor) -> Tensor:
+    """C with CᵀC = Σ xᵀx over these rows, as few rows as that needs: never more than columns."""
+    factor: Tensor = torch.linalg.qr(rows, mode="r").R
+    return factor

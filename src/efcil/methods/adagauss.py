@@ -100,11 +100,12 @@ class AdaGauss(Method):
         if ctx.old is not None:
             old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
             pairs = old @ self.bottleneck.T, new @ bottleneck.T
-            self.means, self.covariance_factors = mlp(*pairs, self.means, self.covariance_factors, ctx)
+            self.means, factors = mlp(*pairs, self.means, self.covariance_factors.mT.unbind(), ctx)
+            self.covariance_factors = torch.stack(factors).mT.contiguous()
         (features,) = ctx.extract(ctx.model, augmented=False)
         added = gaussian_prototypes(features @ bottleneck.T, ctx.columns)
         self.means = appended(self.means, added.means)
-        self.covariance_factors = appended(self.covariance_factors, added.factors)
+        self.covariance_factors = appended(self.covariance_factors, added.full_factors())
         self.bottleneck, self.trained, self.distiller = bottleneck, nn.ParameterDict(), nn.Sequential()
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:

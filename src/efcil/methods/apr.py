@@ -116,10 +116,11 @@ class APR(Distilling):
         (features,) = ctx.extract(ctx.model, augmented=False)
         new = gaussian_prototypes(features, ctx.columns)
         if ctx.first:
-            self.means, self.covariance_factors = new.means, new.factors
+            self.means, self.covariance_factors = new.means, new.full_factors()
         else:
             means, factors = self.transported(ctx)
-            self.means, self.covariance_factors = torch.cat([means, new.means]), torch.cat([factors, new.factors])
+            self.means = torch.cat([means, new.means])
+            self.covariance_factors = torch.cat([factors, new.full_factors()])
         self.whitenings = self.whitened()
         self.seeds = self.candidates = torch.empty(0)
 
@@ -135,7 +136,7 @@ class APR(Distilling):
             o = self.options
             weight, _ = fit_affine(old, new, o.map_epochs, o.map_lr, o.map_batch, ctx.rng)
             means.append(mean + (new - old).mean(0))
-            factors.append(carried(mean[None], factor[None], weight.T.double())[1][0])
+            factors.append(carried(mean[None], [factor.T], weight.T.double())[1][0].T)
         return torch.stack(means), torch.stack(factors)
 
     def shown_drift(

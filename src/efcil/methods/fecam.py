@@ -49,7 +49,7 @@ class FeCAM(Method):
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
         means = class_means(features, ctx.columns)
-        factors = gaussian_prototypes(tukey(features.double(), self.options.tukey_lambda), ctx.columns).factors
+        factors = gaussian_prototypes(tukey(features.double(), self.options.tukey_lambda), ctx.columns).full_factors()
         whitenings = torch.stack([self.whitening(factor @ factor.T).to(features.dtype) for factor in factors])
         self.means = appended(self.means, means)
         self.whitenings = appended(self.whitenings, whitenings)

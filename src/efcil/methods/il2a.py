@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from efcil.config import at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms, parameter_groups
-from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.paper.prototypes import FULL_FACTORS, GaussianPrototypes, gaussian_prototypes
 from efcil.paper.recipes import COMPARED
 from efcil.parts.rehearsal import whole_batch_distance
 from efcil.rng import uniform
@@ -23,7 +23,8 @@ class IL2A(Method):
     year = 2021
     idea = "mixes of two new classes as extra classes, class means with covariances rehearsed in closed form"
     stores = "class means and covariances"
-    shapes: ClassVar = {"means": "m n", "covariance_factors": "m n n", "counts": "m int64"}
+    shapes: ClassVar = {"means": "m n", "covariance_factors": "r n", "factor_rows": "m int64", "counts": "m int64"}
+    earlier_shapes = FULL_FACTORS
     freezes_batchnorm = False
     recipe = COMPARED
 
@@ -99,12 +100,14 @@ class IL2A(Method):
         new = gaussian_prototypes(features, ctx.columns)
         self.prototypes = new if ctx.first else self.prototypes.extended(new)
 
+    def remove_class(self, column: int) -> None:
+        self.prototypes = self.prototypes.removed(column)
+
     def state(self) -> State:
-        p = self.prototypes
-        return {"means": p.means, "covariance_factors": p.factors, "counts": p.counts}
+        return self.prototypes.state()
 
     def load_state(self, state: State) -> None:
-        self.prototypes = GaussianPrototypes(state["means"], state["covariance_factors"], state["counts"])
+        self.prototypes = GaussianPrototypes.from_state(state)
 
     def progress(self) -> State:
         return {} if self.pair_head is None else {"pair_head": self.pair_head.detach()}
@@ -132,6 +135,6 @@ def semantic_logits(weight: Tensor, prototypes: GaussianPrototypes, columns: Ten
     classes, places = columns.unique(return_inverse=True)
     rows = []
     for c in classes.tolist():
-        spread = (weight - weight[c]) @ prototypes.factors[c]  # F Fᵀ = Σ + 1e-5 I, (m, n)
+        spread = (weight - weight[c]) @ prototypes.factors[c].T  # CᵀC = Σ, (m, rows)
         rows.append(weight @ prototypes.means[c] + ratio / 2 * spread.square().sum(1))
     return torch.stack(rows)[places]

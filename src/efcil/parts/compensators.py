@@ -8,25 +8,26 @@ and the task's context for those that need images or random numbers. Features ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.engine.numerics import JITTER, TINY, above_rounding, cholesky
+from efcil.engine.numerics import JITTER, TINY, above_rounding, cholesky, triangular
 from efcil.parts.attacks import mean_drifts
 from efcil.rng import uniform
 
 if TYPE_CHECKING:
     from efcil.engine.context import Context
 
-Gaussians = tuple[Tensor, Tensor]  # means (m, n) and lower triangular factors of the covariances (m, n, n)
-Compensator = Callable[[Tensor, Tensor, Tensor, Tensor, "Context"], Gaussians]
+Factors = Sequence[Tensor]  # C_c with CᵀC = Σ_c, n columns and at most as many rows each
+Gaussians = tuple[Tensor, tuple[Tensor, ...]]  # means (m, n) and upper triangular factors
+Compensator = Callable[[Tensor, Tensor, Tensor, Factors, "Context"], Gaussians]
 
 
-def linear(old_features: Tensor, new_features: Tensor, means: Tensor, factors: Tensor, ctx: Context) -> Gaussians:
+def linear(old_features: Tensor, new_features: Tensor, means: Tensor, factors: Factors, ctx: Context) -> Gaussians:
     """The least-squares map without bias, p ← p W and Σ ← Wᵀ Σ W (LDC, in closed form)."""
     old, new = old_features.double(), new_features.double()
     return carried(means, factors, regression(old, new, 1e-9))
@@ -36,7 +37,7 @@ def ridge(
     old_features: Tensor,
     new_features: Tensor,
     means: Tensor,
-    factors: Tensor,
+    factors: Factors,
     ctx: Context,
     strength: float = 1e-2,
 ) -> Gaussians:
@@ -50,7 +51,7 @@ def mlp(
     old_features: Tensor,
     new_features: Tensor,
     means: Tensor,
-    factors: Tensor,
+    factors: Factors,
     ctx: Context,
     steps: int = 1000,
     lr: float = 1e-3,
@@ -58,49 +59,50 @@ def mlp(
 ) -> Gaussians:
     """A residual network of two layers; each Gaussian becomes the Gaussian of its draws after the map (AdaGauss).
 
-    Their covariance gets no jitter of its own, since the factors that drew them have it already.
+    The map bends what was flat, so that a thin factor comes out with as many rows as there are features.
     """
     weights = fit_mlp(old_features, new_features, steps, lr, ctx.rng)
     noise = standard_draws(draws_per_feature * means.shape[1], means, ctx.rng)  # (k, n)
     moved = [
-        gaussian_of(apply_mlp(weights, mean + noise @ factor.T)) for mean, factor in zip(means, factors, strict=True)
+        gaussian_of(apply_mlp(weights, mean + noise[:, : len(factor)] @ factor))
+        for mean, factor in zip(means, factors, strict=True)
     ]
-    return torch.stack([mean for mean, _ in moved]), torch.stack([factor for _, factor in moved])
+    return torch.stack([mean for mean, _ in moved]), tuple(factor for _, factor in moved)
 
 
 def adversarial(
     old_features: Tensor,
     new_features: Tensor,
     means: Tensor,
-    factors: Tensor,
+    factors: Factors,
     ctx: Context,
     attacked: int = 100,
     iterations: int = 3,
     alpha: float = 25.0,
 ) -> Gaussians:
     """Each mean moves as images attacked towards it; that is a translation, so covariances stay (ADC)."""
-    return means + mean_drifts(ctx, means, attacked, iterations, alpha), factors
+    return means + mean_drifts(ctx, means, attacked, iterations, alpha), tuple(factors)
 
 
 def dual_projection(
     old_features: Tensor,
     new_features: Tensor,
     means: Tensor,
-    factors: Tensor,
+    factors: Factors,
     ctx: Context,
     epsilon: float = 1e-9,
 ) -> Gaussians:
     """The linear map, then for each class the projection on the directions it has: p ← p P_c and Σ ← P_cᵀ Σ P_c (DPCR).
 
-    Those directions are the span of Σ + pᵀp; a variance below the jitter that was added to Σ counts as none.
+    Those directions are the span of Σ + pᵀp; a variance below the jitter that draws get counts as none.
     """
-    moments = factors.double() @ factors.double().mT + means.double()[:, :, None] * means.double()[:, None]  # (m, n, n)
-    maps = class_maps(old_features.double(), new_features.double(), moments, epsilon, floor=2 * JITTER)
+    rows = (torch.cat([factor, mean[None]]).double() for mean, factor in zip(means, factors, strict=True))
+    moments = (r.T @ r for r in rows)  # Σ + pᵀp, (n, n)
+    maps = class_maps(old_features.double(), new_features.double(), moments, epsilon, floor=JITTER)
     moved = [
-        carried(mean[None], factor[None], class_map)
-        for mean, factor, class_map in zip(means, factors, maps, strict=True)
+        carried(mean[None], [factor], class_map) for mean, factor, class_map in zip(means, factors, maps, strict=True)
     ]
-    return torch.cat([mean for mean, _ in moved]), torch.cat([factor for _, factor in moved])
+    return torch.cat([mean for mean, _ in moved]), tuple(factor for _, (factor,) in moved)
 
 
 COMPENSATORS: dict[str, Compensator] = {
@@ -131,23 +133,23 @@ def class_projector(moment: Tensor, floor: float = 0.0) -> Tensor:
     return projection
 
 
-def class_maps(old: Tensor, new: Tensor, moments: Tensor, epsilon: float, floor: float = 0.0) -> list[Tensor]:
+def class_maps(old: Tensor, new: Tensor, moments: Iterable[Tensor], epsilon: float, floor: float = 0.0) -> list[Tensor]:
     """P_c = P U_c U_cᵀ of each class, with the task map P = (X_oᵀX_o + εI)⁻¹ X_oᵀX_n, (n, n) each."""
     task_map = regression(old, new, epsilon)
     return [task_map @ class_projector(moment, floor) for moment in moments]
 
 
-def carried(means: Tensor, factors: Tensor, weight: Tensor) -> Gaussians:
-    """p W, and a factor of Wᵀ Σ W for Σ = F Fᵀ; by QR, which needs no positive definite matrix."""
-    triangles = torch.linalg.qr(factors.double().mT @ weight, mode="r").R  # Fᵀ W = Q R, so Wᵀ Σ W = Rᵀ R
-    return (means.double() @ weight).to(means.dtype), triangles.mT.contiguous().to(factors.dtype)
+def carried(means: Tensor, factors: Factors, weight: Tensor) -> Gaussians:
+    """p W, and a factor of Wᵀ Σ W for Σ = CᵀC, with no more rows than C has."""
+    moved = tuple(triangular(factor.double() @ weight).to(factor.dtype) for factor in factors)
+    return (means.double() @ weight).to(means.dtype), moved
 
 
-def gaussian_of(draws: Tensor) -> Gaussians:
-    """Mean (n,) and a factor (n, n) of the unbiased covariance of draws (k, n); by QR as in carried()."""
+def gaussian_of(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (n,) and a factor (n, n) of the unbiased covariance of draws (k, n)."""
     mean = draws.double().mean(0)
-    triangle = torch.linalg.qr((draws - mean) / (len(draws) - 1) ** 0.5, mode="r").R
-    return mean.to(draws.dtype), triangle.T.contiguous().to(draws.dtype)
+    factor = triangular((draws - mean) / (len(draws) - 1) ** 0.5)
+    return mean.to(draws.dtype), factor.to(draws.dtype)
 
 
 def fit_mlp(old: Tensor, new: Tensor, steps: int, lr: float, rng: torch.Generator) -> list[Tensor]:

@@ -13,7 +13,7 @@ from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State
 from efcil.paper.drift import Kernel, compensate
 from efcil.paper.efm import efm_loss, empirical_feature_matrix, normalised
-from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.paper.prototypes import FULL_FACTORS, GaussianPrototypes, gaussian_prototypes
 from efcil.paper.regularizers import (
     feature_distillation,
     fisher_diagonal,
@@ -64,7 +64,8 @@ class Consolidation:
 
     shapes: ClassVar[dict[str, str]] = {
         "means": "m n",
-        "covariance_factors": "m n n",
+        "covariance_factors": "r n",
+        "factor_rows": "m int64",
         "counts": "m int64",
         "efm": "n n",
     }
@@ -137,12 +138,11 @@ class Consolidation:
             self.fisher = fisher_diagonal(ctx.model, training_batches(ctx))
 
     def state(self) -> State:
-        p = self.prototypes
         fisher = {"fisher": self.fisher} if self.regularizer == "efim" else {}
-        return {"means": p.means, "covariance_factors": p.factors, "counts": p.counts, "efm": self.efm, **fisher}
+        return {**self.prototypes.state(), "efm": self.efm, **fisher}
 
     def load_state(self, state: State) -> None:
-        self.prototypes = GaussianPrototypes(state["means"], state["covariance_factors"], state["counts"])
+        self.prototypes = GaussianPrototypes.from_state(state)
         self.efm = state["efm"]
         self.fisher = state.get("fisher", self.fisher)
 
@@ -152,6 +152,7 @@ class Consolidating(Method):
 
     stores = "class means and covariances, the EFM"
     shapes = Consolidation.shapes
+    earlier_shapes = FULL_FACTORS
     memory: Consolidation
 
     @property
@@ -159,12 +160,15 @@ class Consolidating(Method):
         return self.memory.needs_past
 
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """From N(p_c, Σ_c) of every class."""
+        """From N(p_c, Σ_c + 1e-5 I) of every class."""
         columns = torch.arange(len(self.memory.prototypes)).repeat_interleave(per_class)
         return self.memory.prototypes.sample_classes(columns, rng), columns.to(self.memory.prototypes.means.device)
 
     def kept_shapes(self) -> dict[str, str]:
         return {**self.shapes, "fisher": "P"} if self.memory.regularizer == "efim" else dict(self.shapes)
+
+    def remove_class(self, column: int) -> None:
+        self.memory.prototypes = self.memory.prototypes.removed(column)
 
     def state(self) -> State:
         return self.memory.state()

@@ -34,7 +34,7 @@ def whole_batch_distance(features: Tensor, old_features: Tensor) -> Tensor:
 
 def noise_radius(features: Tensor, columns: Tensor) -> Tensor:
     """r of the classes that these features belong to."""
-    return gaussian_radius(gaussian_prototypes(features.double(), columns).factors).to(features.dtype)
+    return gaussian_radius(gaussian_prototypes(features.double(), columns).full_factors()).to(features.dtype)
 
 
 def gaussian_radius(factors: Tensor) -> Tensor:

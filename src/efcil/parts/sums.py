@@ -9,13 +9,12 @@ where the matrix needs 13 MB. What Q held, which image is which, is gone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from efcil.engine.numerics import TINY
+from efcil.engine.numerics import contrasts, triangular
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,3 @@ class ClassSums:
         counts, means = state["counts"], state["means"]
         rows = (counts - 1).clamp(max=means.shape[1]).tolist()
         return cls(counts, means, state["factors"].split(rows))
-
-
-def contrasts(centred: Tensor) -> Tensor:
-    """One row fewer with the same Σ xᵀx, for N rows that sum to zero: reflected so that (1 … 1) is (√N, 0 … 0)."""
-    return centred[1:] + centred[:1] / max(math.sqrt(len(centred)) - 1, TINY)
-
-
-def triangular(rows: Tensor) -> Tensor:
-    """C with CᵀC = Σ xᵀx over these rows, as few rows as that needs: never more than columns."""
-    factor: Tensor = torch.linalg.qr(rows, mode="r").R
-    return factor
