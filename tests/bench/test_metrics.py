@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -170,6 +172,7 @@ def test_a_step_does_not_depend_on_the_order_of_tasks(case: Case, random: object
         ([[0.5]], [0], "1 positive numbers"),
         ([[0.5]], [-3], r"1 positive numbers, not \[-3\]"),
         ([[0.5]], [NAN], "1 positive numbers"),
+        ([[0.5]], [float("inf")], "1 positive numbers"),
         ([[0.5, NAN], [NAN, 0.5]], [1, 1], "missing numbers on or below its diagonal"),
         ([[float("inf")]], [1], "missing numbers"),
         ([[0.5], [0.5, 0.5]], [1, 1], "must be square"),
@@ -178,3 +181,8 @@ def test_a_step_does_not_depend_on_the_order_of_tasks(case: Case, random: object
 def test_wrong_input_is_explained(matrix: object, classes: list[int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         summarize(matrix, classes)
+
+
+def test_numbers_of_any_kind_are_numbers() -> None:
+    matrix, classes = [[Fraction(1, 2), 0], [Fraction(1, 4), 1]], [Fraction(3), Fraction(1)]
+    assert summarize(matrix, classes) == summarize([[0.5, 0.0], [0.25, 1.0]], [3, 1])

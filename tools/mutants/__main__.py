@@ -23,6 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +52,7 @@ LEFT_OUT = ("tests/test_docs.py::test_the_",)
 """Tests that run commands of the documentation, in processes of their own."""
 KEPT = ROOT / ".mutants"
 LEAST = 0.95
+BUDGET = 45.0  # seconds of tests for one mutant: what so many tests do not notice is missed
 
 
 @dataclass
@@ -177,7 +179,7 @@ class Session:
 
 
 def tests_of(mutant: Mutant, reach: Reach) -> list[str]:
-    """The tests that can notice it, the quickest first."""
+    """Tests that can notice it: those of the file's own name, then the quickest, as many as BUDGET allows."""
     if mutant.in_function:
         called = f"{mutant.path}::{mutant.scope}"
         found = [test for test, noted in reach.items() if called in noted["calls"]]
@@ -188,7 +190,10 @@ def tests_of(mutant: Mutant, reach: Reach) -> list[str]:
             for test, noted in reach.items()
             if test.startswith(SETTINGS) or any(call.startswith(called) for call in noted["calls"])
         ]
-    return sorted(found, key=lambda test: reach[test]["seconds"])
+    own = f"test_{Path(mutant.path).stem.strip('_')}"
+    found.sort(key=lambda test: (own not in test, reach[test]["seconds"]))
+    spent = accumulate(reach[test]["seconds"] for test in found)
+    return [test for test, seconds in zip(found, spent, strict=True) if seconds <= BUDGET]
 
 
 Task = TypeVar("Task")

@@ -93,7 +93,7 @@ def functions(path: str, name: str, line: int) -> list[FunctionType]:
     return [
         thing
         for thing in gc.get_objects()
-        if isinstance(thing, FunctionType)
+        if type(thing) is FunctionType  # isinstance would wake what is loaded at first use
         and (thing.__code__.co_filename, thing.__code__.co_qualname, thing.__code__.co_firstlineno)
         == (path, name, line)
     ]
