@@ -56,6 +56,18 @@ def test_lessons_tell_classes_and_counts(tmp_path: Path) -> None:
     assert [lesson["classes"] for lesson in lessons] == [{"z": 6, "b": 6}, {"d": 4}]
 
 
+def test_a_lesson_goes_with_its_last_class() -> None:
+    learner = taught().forget("c").forget("d")
+    assert [lesson["classes"] for lesson in learner.lessons_] == [{"a": 6, "b": 6}]
+    assert learner.partial_fit(*make_blobs(["e"])).tasks_ == [2, 1]
+
+
+def test_what_the_last_lesson_validated_is_not_told_of_other_classes() -> None:
+    learner = taught("lda")
+    assert len(learner.validation()[0]) == 8
+    assert len(learner.forget("c").validation()[0]) == 0
+
+
 def test_a_new_name_changes_nothing_else() -> None:
     images, _ = make_blobs(["a", "b", "c", "d"])
     learner = taught()

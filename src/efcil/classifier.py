@@ -89,7 +89,7 @@ class IncrementalClassifier:
         self.progress = progress
         self.classes_: npt.NDArray[Any] = np.array([])
         self.tasks_: list[int] = []  # classes of each head, which is what a partial_fit with new classes adds
-        self.lessons_: list[dict[str, Any]] = []  # what was taught, merged and renamed, in order
+        self.lessons_: list[dict[str, Any]] = []  # what was taught, in order and under the names of now
         self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
         self._method: Method = build_method(method, self.config.options)
         self._given_backbone = None if isinstance(backbone, str) else checked_backbone(backbone)
@@ -135,7 +135,7 @@ class IncrementalClassifier:
             if minutes is not None or isinstance(watcher, Bar):
                 plan = self._planned(ctx, method, minutes)
                 if isinstance(watcher, Bar):
-                    watcher.begin(str(plan), plan.epochs * plan.images)
+                    watcher.begin(str(plan), plan.shown)
             learn_task(ctx, method, Path(checkpoint) if checkpoint else None)
         # Only now is anything of the classifier changed.
         self._model, self._method, self._preprocessing = ctx.model.eval(), method, ctx.preprocessing
@@ -199,7 +199,7 @@ class IncrementalClassifier:
             shortened: Any = {part: dataclasses.replace(getattr(ctx.config, part), epochs=epochs)}
             ctx.config = dataclasses.replace(ctx.config, **shortened)
             training = method.training(ctx)
-        return planned(ctx, training, trains, speed)
+        return planned(ctx, method, training, trains, speed)
 
     @contextmanager
     def _watched(self) -> Iterator[Watcher]:
@@ -312,7 +312,8 @@ class IncrementalClassifier:
         method = copy.deepcopy(self._method)
         method.remove_class(column)
         self._drop(column, method)
-        self.lessons_ = [without(lesson, str(name)) for lesson in self.lessons_]
+        lessons = [without(lesson, str(name)) for lesson in self.lessons_]
+        self.lessons_ = [lesson for lesson in lessons if lesson["classes"]]  # a lesson of nothing else was none
         return self
 
     def rename(self, old: Any, new: Any) -> IncrementalClassifier:

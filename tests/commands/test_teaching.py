@@ -173,6 +173,16 @@ def test_a_zip_in_the_place_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert "class folders" in refused(capsys, "learn", tmp_path / "m.efcil", tmp_path / "flat.zip", *SMALL)
 
 
+def test_damage_inside_a_zip_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("cat/0.png", bytes(range(256)) * 40)
+    whole = (tmp_path / "a.zip").read_bytes()
+    begin = 30 + len("cat/0.png")  # where the compressed bytes of the first member are
+    (tmp_path / "a.zip").write_bytes(whole[:begin] + b"\xff" * 16 + whole[begin + 16 :])
+    assert main(["learn", str(tmp_path / "m.efcil"), str(tmp_path / "a.zip"), *SMALL]) == 2
+    assert "make the zip anew" in capsys.readouterr().out
+
+
 def test_zip_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from efcil.data import zips
 

@@ -65,6 +65,18 @@ def test_forgetting_reaches_every_version(tmp_path: Path) -> None:
         store.forget("a")
 
 
+@pytest.mark.parametrize("change", ["rename", "merge"])
+def test_forgetting_reaches_a_class_that_had_another_name(change: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "model.efcil")
+    store.replace(make_learner("lda").partial_fit(*make_blobs(["a", "b", "c"])))
+    store.replace(store.load().rename("a", "z") if change == "rename" else store.load().merge("b", "a"))
+    store.replace(store.load().partial_fit(*make_blobs(["d"])))
+    store.forget("z" if change == "rename" else "b")
+    for path in [store.path, *store.versions()]:
+        assert not {"a", "z" if change == "rename" else "b"} & set(IncrementalClassifier.load(path).classes_.tolist())
+    assert len(store.versions()) == 1  # the one from after the change
+
+
 def test_the_only_class_is_not_forgotten(tmp_path: Path) -> None:
     store = store_of(tmp_path, ["a"])
     with pytest.raises(UserError, match="only class"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -30,7 +31,7 @@ class ZippedFiles(Files):
                 name = str(self.paths[row])
                 try:
                     content = file.read(name)
-                except (zipfile.BadZipFile, OSError, RuntimeError, EOFError) as error:
+                except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
                     raise UserError(f"{self.archive}: {name!r} cannot be read ({error}); make the zip anew.") from None
                 pixels[place] = decode(f"{self.archive}:{name}", self.size, self.interpolation, content)
         return pixels

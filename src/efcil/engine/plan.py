@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from efcil.config import Training
 from efcil.engine.context import Context
 from efcil.engine.method import Method
+from efcil.errors import UserError
 
 T = TypeVar("T", bound=Training)
 
@@ -32,6 +33,7 @@ class Plan:
     epochs: int  # 0: the network is not trained
     batch_size: int
     seconds: float
+    shown: int  # images that pass through all epochs, with rotations, mixes and generated ones
 
     def __str__(self) -> str:
         what = f"{self.classes} class{'es' if self.classes > 1 else ''} from {self.images} images"
@@ -57,6 +59,8 @@ def within_steps(training: T, images: int) -> T:
 
 def within_minutes(training: Training, images: int, minutes: float, speed: Speed) -> int:
     """As many epochs as fit into the time, at least one and at most those of the settings."""
+    if not 0 < minutes < math.inf:
+        raise UserError(f"minutes must be a number above 0, not {minutes}.")
     affordable = (60 * minutes - images * speed.after) / (images * speed.training)
     return max(1, min(training.epochs, int(affordable)))
 
@@ -69,12 +73,17 @@ class Speed:
     after: float  # of everything after the epochs
 
 
-def planned(ctx: Context, training: Training, trains: bool, speed: Speed) -> Plan:
+def planned(ctx: Context, method: Method, training: Training, trains: bool, speed: Speed) -> Plan:
     """What learning the images of this context with these settings comes to."""
-    images = len(ctx.images)
+    images, classes = len(ctx.images), len(ctx.columns.unique())  # also those that are known and taught again
     epochs = training.epochs if trains else 0
     seconds = images * (epochs * speed.training + speed.after)
-    return Plan(images, ctx.classes, epochs, training.batch_size, seconds)
+    return Plan(images, classes, epochs, training.batch_size, seconds, images * epochs * shown(ctx, method, training))
+
+
+def shown(ctx: Context, method: Method, training: Training) -> int:
+    """How many images a step shows for each of its own."""
+    return training.turns * (1 if ctx.first else method.shown_per_image)
 
 
 def measured_speed(ctx: Context, method: Method, training: Training, trains: bool) -> Speed:
@@ -86,20 +95,24 @@ def measured_speed(ctx: Context, method: Method, training: Training, trains: boo
         (x,) = ctx.views(ctx.images, [rows], augmented=False)
         return x
 
+    def wait() -> None:
+        torch.get_device_module(ctx.device).synchronize()  # a GPU is still at work when a call returns
+
     def look() -> None:
         with torch.no_grad():
             model.features(show())
+        wait()
 
     def learn() -> None:
         x, y = show(), torch.zeros(len(rows), dtype=torch.int64, device=ctx.device)
         F.cross_entropy(model(x), y).backward()
         if ctx.old is not None:
             ctx.old_features(x)
+        wait()
 
     looking = seconds_of(look) / len(rows)
     learning = seconds_of(learn) / len(rows) if trains else 0.0
-    shown = training.turns * (1 if ctx.first else method.shown_per_image)
-    return Speed(learning * shown, looking * method.passes_after)
+    return Speed(learning * shown(ctx, method, training), looking * method.passes_after)
 
 
 def seconds_of(function: Callable[[], None]) -> float:

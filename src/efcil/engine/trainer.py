@@ -14,6 +14,7 @@ from efcil.config import Training
 from efcil.engine.checkpoint import Checkpoint
 from efcil.engine.context import Batch, Context, View
 from efcil.engine.method import Method
+from efcil.engine.plan import shown
 from efcil.engine.progress import Step
 
 
@@ -60,7 +61,7 @@ def train(
         if method.prepare(ctx):
             checkpoint.write(epochs_done=0)
     compute_loss = method.first_loss if ctx.first else method.loss
-    shown = training.turns * (1 if ctx.first else method.shown_per_image)
+    shown_each = shown(ctx, method, training)
     for epoch in range(done or 0, training.epochs):
         ctx.reseed("epoch", epoch)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -80,7 +81,7 @@ def train(
             method.after_step(ctx)
             for name, value in losses.items():
                 totals[name] = totals.get(name, 0.0) + value / len(rows)
-            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown * count))
+            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown_each * count))
         method.after_epoch(ctx)
         checkpoint.after_epoch(epoch + 1, last=epoch + 1 == training.epochs)
         ctx.watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))

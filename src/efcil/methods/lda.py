@@ -114,7 +114,7 @@ class LDA(Method):
         self.losses = state["losses"]
 
     def _change(self, sums: ClassSums) -> None:
-        self.sums, self._fitted = sums, None
+        self.sums, self._fitted, self.validation = sums, None, None
 
 
 def unit(features: Tensor) -> Tensor:

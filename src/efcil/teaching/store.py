@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from efcil.classifier import IncrementalClassifier
@@ -88,17 +89,23 @@ class Store:
     def forget(self, name: str) -> int:
         """Forget a class in the model and in every version; returns how many files knew it.
 
-        A version that knows nothing else goes. The same call again goes on where it was cut off.
+        A version that knows nothing else goes, and so does one from before a renaming or merging, which may know the
+        class by another name. The same call again goes on where it was cut off.
         """
         models = {path: IncrementalClassifier.load(path) for path in [*self.versions(), self.path]}
         knowing = [path for path, model in models.items() if name in map(str, model.classes_)]
         if not knowing:
             raise unknown("class", name, map(str, models[self.path].classes_))
+        others = {
+            path: [known for known in map(str, model.classes_) if known != name] for path, model in models.items()
+        }
+        changes = [path for path, later in pairwise(models) if others[path] != others[later][: len(others[path])]]
+        unclear = list(models)[: list(models).index(changes[-1]) + 1] if changes else []
         changed = {path: models[path].forget(name) for path in knowing if len(models[path].classes_) > 1}
         if self.path in knowing and self.path not in changed:
             raise UserError(f"{name} is the only class of {self.path}; delete the file instead, and its versions.")
-        for path in knowing:
-            if path in changed:
+        for path in dict.fromkeys([*unclear, *knowing]):
+            if path in changed and path not in unclear:
                 changed[path].save(path)
             else:
                 path.unlink()
