@@ -87,7 +87,7 @@ def told(method: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[d
         Witness.told = stages[-1][stage] = []
 
     cls = METHODS[method]
-    before_task, after_task = cls.before_task, cls.after_task
+    before_task, prepare, after_task = cls.before_task, cls.prepare, cls.after_task
 
     def before(self: Any, ctx: Any) -> None:
         Witness.preprocessing, Witness.new = ctx.preprocessing, ctx.model.backbone
@@ -97,12 +97,19 @@ def told(method: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[d
         before_task(self, ctx)
         begin("epoch")
 
+    def preparing(self: Any, ctx: Any) -> bool:
+        Witness.told = stages[-1]["before"]
+        prepared = prepare(self, ctx)
+        begin("epoch")
+        return prepared
+
     def after(self: Any, ctx: Any) -> None:
         begin("after")
         after_task(self, ctx)
         begin("end")
 
     monkeypatch.setattr(cls, "before_task", before)
+    monkeypatch.setattr(cls, "prepare", preparing)
     monkeypatch.setattr(cls, "after_task", after)
     options = {**OPTIONS.get(method, {}), **changes}
     classifier = make_learner(method, backbone=Witness(), augmentation="crop", options=options)
