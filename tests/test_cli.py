@@ -162,6 +162,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         stderr=subprocess.PIPE,
         text=True,
         env={**cli_environment(), "PYTHONPROFILEIMPORTTIME": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run where Ctrl-C is ignored
     )
     assert process.stderr is not None
     while not re.search(rf"\| +{module}$", process.stderr.readline().rstrip()):
@@ -171,6 +172,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
+        process.communicate()
     said = [line for line in err.splitlines() if not line.startswith("import time:")]
     again = "(the same command with --resume goes on|nothing was changed)"
     assert out.strip() == "" and len(said) == 1 and re.fullmatch(rf"efcil: interrupted; {again}\.", said[0])

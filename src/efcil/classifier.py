@@ -527,7 +527,7 @@ class IncrementalClassifier:
                 raise UserError(f"{images} is not a folder of class folders.")
             found = class_folders(Path(images))
             for note in notes(Path(images), found.skipped):
-                warnings.warn(note, Notice, stacklevel=3)  # where partial_fit is called
+                warnings.warn(note, Notice, stacklevel=4)  # where partial_fit is called
             ready = files(found.paths, size or FILE_SIZE, self.interpolation, c.cache_mb, c.workers)
             return ready, np.array(found.names)[found.labels]
         if labels is None:
