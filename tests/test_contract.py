@@ -30,12 +30,11 @@ from efcil.bench.footprint import sizes_and_type
 from efcil.data.images import ImageSet, Pixels
 from efcil.engine.context import Context
 from efcil.engine.method import Method
-from efcil.engine.model import IncrementalModel
+from efcil.engine.model import IncrementalModel, trained_weights
 from efcil.engine.progress import Silent, Step
 from efcil.engine.trainer import learn_task
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
-from efcil.paper.regularizers import weights
 from efcil.parts.inversion import Generator, Inversion
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -247,7 +246,7 @@ def test_only_what_is_declared_is_saved_and_no_image(case: str, tmp_path: Path) 
         "m": len(classifier.classes_),
         "n": model.feature_dim,
         "r": sum(min(images - 1, model.feature_dim) for images in (6, 6, 5, 5, 5)),
-        "P": sum(weight.numel() for weight in weights(model)),
+        "P": sum(weight.numel() for weight in trained_weights(model)),
         "G": sum(parameter.numel() for parameter in generator.parameters()),
         "B": sum(buffer.numel() for buffer in generator.buffers() if buffer.is_floating_point()),
     }

@@ -13,11 +13,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,31 +22,29 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from efcil.backbones import FROM_SCRATCH, build_backbone, with_weights, without_weights
-from efcil.backbones.pretrained import Architecture, ImageInput, Pretrained
+from efcil.backbones import FROM_SCRATCH
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import augmentation, chosen
-from efcil.data.given import labelled_items, unlabelled
-from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
-from efcil.data.sets.folder import class_folders, notes
-from efcil.engine import saved, state
+from efcil.data.given import unlabelled
+from efcil.data.images import ImageSet, Interpolation, image_set
+from efcil.engine import state
 from efcil.engine.answers import UNKNOWN, Answers
-from efcil.engine.backbone import RECIPE, pretrained_backbone, saved_architecture
+from efcil.engine.backbone import RECIPE, Origin
 from efcil.engine.bar import Bar, is_watched
 from efcil.engine.context import Context
+from efcil.engine.device import chosen_device
 from efcil.engine.fingerprint import fingerprint
-from efcil.engine.labels import Labels, columns_of, counted, label_array, renamed, without
+from efcil.engine.labels import Labels, columns_of, counted, label_array, labelled_images, renamed, without
 from efcil.engine.method import Method
-from efcil.engine.model import IncrementalModel, check_features, checked_backbone
+from efcil.engine.model import IncrementalModel, checked_backbone
 from efcil.engine.plan import Plan, measured_speed, planned, within_minutes, within_steps
 from efcil.engine.preprocessing import Preprocessing, interpolation, seen_side, stored_side
 from efcil.engine.progress import Silent, Watcher
+from efcil.engine.saved import SavedClassifier, cannot_be_used
 from efcil.engine.trainer import learn_task
-from efcil.errors import Notice, UserError, unknown
+from efcil.errors import UserError, unknown
 from efcil.methods import METHODS, build_method, method_class
-from efcil.paper.regularizers import weights
 from efcil.rng import generator
 
 DRAWS = 50  # per class, to estimate how well it is known
@@ -92,7 +87,7 @@ class IncrementalClassifier:
         self.lessons_: list[dict[str, Any]] = []  # what was taught, in order and under the names of now
         self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
         self._method: Method = build_method(method, self.config.options)
-        self._given_backbone = None if isinstance(backbone, str) else checked_backbone(backbone)
+        self._origin = Origin(self.config, None if isinstance(backbone, str) else checked_backbone(backbone))
         self._model: IncrementalModel | None = None
         self._preprocessing: Preprocessing | None = None
 
@@ -159,8 +154,8 @@ class IncrementalClassifier:
         task = len(self.lessons_)
         device = self._device()
         if self._model is None:
-            preprocessing = self._preprocessing or Preprocessing.of(labelled, self.config, self._brought)
-            model, old = self._fresh_model(preprocessing), None
+            preprocessing = self._preprocessing or Preprocessing.of(labelled, self.config, self._origin.brought)
+            model, old = self._origin.model(preprocessing.size, self._method, device), None
         else:
             assert self._preprocessing is not None
             preprocessing = self._preprocessing
@@ -359,31 +354,23 @@ class IncrementalClassifier:
             raise unknown("class", name, names)
         return names.index(str(name))
 
-    # Keeping
+    # Saving and loading
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to predict and to go on learning to one file; it holds no image."""
         model, preprocessing = self._fitted()
-        tensors = {
-            **state.prefixed("model", model.state_dict()),
-            **state.prefixed("method", self._method.state()),
-        }
-        meta = {
-            "config": to_dict(self.config),
-            "custom_backbone": self._given_backbone is not None,
-            "classes": self.classes_.tolist(),
-            "tasks": self.tasks_,
-            "lessons": [{key: lesson[key] for key in ("what", "classes")} for lesson in self.lessons_],
-            "times": [lesson.get("time") for lesson in self.lessons_],  # no part of what makes two models equal
-            "preprocessing": to_dict(preprocessing),
-            "architecture": None if self._given_backbone is not None else to_dict(model.backbone.architecture),
-            "frozen_batchnorm": model.frozen_batchnorm,
-            "frozen_backbone": model.frozen_backbone,
-        }
-        try:
-            state.write(Path(path), "classifier", tensors, meta)
-        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
-            raise UserError(f"{str(path)!r} cannot be written ({error}); choose another place.") from None
+        SavedClassifier(
+            config=self.config,
+            classes=self.classes_,
+            tasks=self.tasks_,
+            lessons=self.lessons_,
+            preprocessing=preprocessing,
+            architecture=None if self._origin.given is not None else model.backbone.architecture,  # type: ignore[arg-type]
+            frozen_batchnorm=model.frozen_batchnorm,
+            frozen_backbone=model.frozen_backbone,
+            network=model.state_dict(),
+            kept=self._method.state(),
+        ).write(Path(path))
 
     @classmethod
     def load(
@@ -391,67 +378,21 @@ class IncrementalClassifier:
     ) -> IncrementalClassifier:
         """The classifier that was saved; a backbone of your own must be given again, its weights are in the file."""
         path = Path(path)
-        tensors, meta = state.read(path, "classifier", saved.KEYS)
-        try:
-            config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
-            classifier = cls.from_config(config)
-            classes = label_array(meta["classes"])
-            preprocessing = from_dict(Preprocessing, meta["preprocessing"], "preprocessing.")
-            architecture = saved_architecture(meta)
-        except UserError as error:
-            raise UserError(f"{path} cannot be used: {error}") from None
-        if meta["custom_backbone"] and backbone is None:
-            raise UserError(f"{path} was learnt with a backbone of its own ({config.backbone}); pass it as backbone=….")
+        saved = SavedClassifier.read(path, device)
+        if saved.architecture is None and backbone is None:
+            name = saved.config.backbone
+            raise UserError(f"{path} was learnt with a backbone of its own ({name}); pass it as backbone=….")
+        with cannot_be_used(path):
+            classifier = cls.from_config(saved.config)
         if backbone is not None:
-            classifier._given_backbone = checked_backbone(backbone)
-        saved.check_classes(path, meta["classes"], meta["tasks"])
-        saved.check_preprocessing(path, preprocessing)
-        classifier.classes_, classifier.tasks_, classifier._preprocessing = classes, meta["tasks"], preprocessing
-        classifier.lessons_ = cls._lessons(path, meta)
-        frozen = (meta["frozen_batchnorm"], bool(meta.get("frozen_backbone", False)))
-        classifier._check_tensors(path, tensors, architecture, frozen)
-        classifier._restore(tensors, architecture, frozen)
+            classifier._origin = Origin(saved.config, checked_backbone(backbone))
+        saved.check_tensors(path, classifier._method, backbone)
+        classifier.classes_, classifier.tasks_, classifier.lessons_ = saved.classes, saved.tasks, saved.lessons
+        classifier._preprocessing = saved.preprocessing
+        where = classifier._device()
+        classifier._model = saved.model(backbone, where)
+        classifier._method.load_state({name: tensor.to(where) for name, tensor in saved.kept.items()})
         return classifier
-
-    @staticmethod
-    def _lessons(path: Path, meta: dict[str, Any]) -> list[dict[str, Any]]:
-        """What was taught in which order; files of version 1 do not say from how many images."""
-        ends = np.cumsum([0, *meta["tasks"]])
-        learnt = [meta["classes"][a:b] for a, b in pairwise(ends)]
-        unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
-        lessons = meta.get("lessons", unsaid)
-        times = meta.get("times", [None] * len(lessons)) if isinstance(lessons, list) else []
-        saved.check_lessons(path, lessons, times)
-        return [{**lesson, **({"time": when} if when else {})} for lesson, when in zip(lessons, times, strict=True)]
-
-    def _check_tensors(
-        self, path: Path, tensors: dict[str, Tensor], architecture: Architecture, frozen: tuple[bool, bool]
-    ) -> None:
-        """Compare with the network as it should be; one of any width takes no memory on the device meta."""
-        if self._given_backbone is not None:
-            backbone = copy.deepcopy(self._given_backbone)
-        else:
-            with torch.device("meta" if architecture.name == FROM_SCRATCH else "cpu"):
-                backbone = without_weights(architecture)
-        pattern = _frozen(IncrementalModel(backbone), *frozen)
-        saved.check_tensors(path, tensors, backbone.state_dict(), self.tasks_, pattern.feature_dim)
-        sizes = {
-            "m": len(self.classes_),
-            "n": pattern.feature_dim,
-            "P": sum(weight.numel() for weight in weights(pattern)),
-        }
-        saved.check_kept(path, state.section("method", tensors), self._method, sizes)
-
-    def _restore(self, tensors: dict[str, Tensor], architecture: Architecture, frozen: tuple[bool, bool]) -> None:
-        assert self._preprocessing is not None
-        own = self._given_backbone is not None
-        backbone = self._tried_backbone(self._preprocessing.size) if own else without_weights(architecture)
-        model = self._placed(backbone)
-        for classes in self.tasks_:
-            model.grow(classes)
-        model.load_state_dict(state.section("model", tensors))
-        self._model, device = _frozen(model, *frozen).eval(), self._device()
-        self._method.load_state({name: t.to(device) for name, t in state.section("method", tensors).items()})
 
     # As scikit-learn has it
 
@@ -484,8 +425,8 @@ class IncrementalClassifier:
     ) -> str:
         settings = {**deciding(self.config), "options": deciding(self._method.options)}
         if self._model is None:
-            size = seen_side(images.size, self.config, self._brought)
-            weights = self._fresh_model(Preprocessing(images.size, size, (), ())).state_dict()
+            size = seen_side(images.size, self.config, self._origin.brought)
+            weights = self._origin.model(size, self._method, self._device()).state_dict()
             if self._method.shares_first_task:
                 for name in ("method", "options", "incremental", "batchnorm"):
                     del settings[name]
@@ -508,7 +449,7 @@ class IncrementalClassifier:
     def work(self, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each task has."""
         work = self._method.work(self.config, images)
-        return [0] * len(work) if self._method.freezes_backbone and self._freezes_backbone else work
+        return [0] * len(work) if self._method.freezes_backbone and self._origin.frozen(self._method) else work
 
     @property
     def needs_past(self) -> bool:
@@ -517,28 +458,8 @@ class IncrementalClassifier:
 
     def _labelled(self, images: Any, labels: Labels | None) -> tuple[ImageSet, npt.NDArray[Any]]:
         """Images and the label of each, from whatever was given."""
-        size, c = self.stored_size, self.config
-        if isinstance(images, Dataset) and labels is None:
-            images, labels = labelled_items(images)
-        if isinstance(images, str | os.PathLike):
-            if labels is not None:
-                raise UserError("A folder of class folders brings its own labels; give no labels with it.")
-            if not Path(images).is_dir():
-                raise UserError(f"{images} is not a folder of class folders.")
-            found = class_folders(Path(images))
-            for note in notes(Path(images), found.skipped):
-                warnings.warn(note, Notice, stacklevel=4)  # where partial_fit is called
-            ready = files(found.paths, size or FILE_SIZE, self.interpolation, c.cache_mb, c.workers)
-            return ready, np.array(found.names)[found.labels]
-        if labels is None:
-            raise UserError("labels are missing; give one per image.")
-        ready = image_set(images, size, self.interpolation, c.cache_mb, c.workers)
-        names_array = label_array(labels)
-        if names_array.shape != (len(ready),):
-            raise UserError(f"{len(ready)} images but labels of shape {names_array.shape}; give one label per image.")
-        if size and ready.size != size:  # only a ready-made ImageSet can differ
-            raise UserError(f"these images have {ready.size} pixels a side, the classifier needs {size}.")
-        return ready, names_array
+        c = self.config
+        return labelled_images(images, labels, self.stored_size, self.interpolation, c.cache_mb, c.workers)
 
     def _new_classes(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
         new = np.unique(names)
@@ -576,90 +497,26 @@ class IncrementalClassifier:
             raise UserError(f"past must hold images of all classes learnt and of no other; it differs in {listed}.")
         return images, columns_of(names, self.classes_).to(device)
 
-    def _fresh_model(self, preprocessing: Preprocessing) -> IncrementalModel:
-        """The model before its first task; a backbone that is worth keeping is frozen, or at least its BatchNorm."""
-        c = self.config
-        if self._given_backbone is not None:
-            model = self._placed(self._tried_backbone(preprocessing.size))
-        elif self._pretrained is not None:
-            model = self._placed(with_weights(self._pretrained))
-        else:
-            rng = generator(c.seed, "backbone")
-            model = self._placed(build_backbone(c.backbone, c.width, c.stem, c.stem_stride, preprocessing.size, rng))
-        if self._keeps_backbone:
-            model.freeze_batchnorm()
-            if self._freezes_backbone:
-                model.freeze_backbone()
-        return model
-
-    def _tried_backbone(self, size: int) -> nn.Module:
-        """A copy of the user's own backbone, which takes images of this side."""
-        backbone = copy.deepcopy(self._given_backbone)
-        assert backbone is not None
-        check_features(backbone.to(self._device()), size)
-        return backbone
-
-    def _placed(self, backbone: nn.Module) -> IncrementalModel:
-        model = IncrementalModel(backbone).to(self._device())
-        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-    @cached_property
-    def _pretrained(self) -> Pretrained | None:
-        return None if self._given_backbone is not None else pretrained_backbone(self.config)
-
-    @property
-    def _brought(self) -> ImageInput | None:
-        """What a pretrained backbone wants of an image."""
-        return None if self._pretrained is None else self._pretrained.input
-
-    @property
-    def _keeps_backbone(self) -> bool:
-        """Whether the backbone has learnt something already: pretrained by its name, or by what the settings say."""
-        return self.config.backbone_training != "auto" or (
-            self._given_backbone is None and self.config.backbone != FROM_SCRATCH
-        )
-
-    @property
-    def _freezes_backbone(self) -> bool:
-        """Whether no task ever changes the backbone."""
-        training = self.config.backbone_training
-        return self._keeps_backbone and (training == "frozen" or (training == "auto" and self._method.freezes_backbone))
-
     @property
     def stored_size(self) -> int | None:
         """The side that images are read with; None before the first task when nothing was asked for."""
         if self._preprocessing is not None:
             return self._preprocessing.stored
-        return stored_side(self.config, self._brought)
+        return stored_side(self.config, self._origin.brought)
 
     @property
     def interpolation(self) -> Interpolation:
         if self._preprocessing is not None:
             return self._preprocessing.interpolation
-        return interpolation(self.config, self._brought)
+        return interpolation(self.config, self._origin.brought)
 
     def _device(self) -> torch.device:
-        name = self.config.device
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError) as error:
-            raise UserError(f"The device {name!r} cannot be used here ({str(error).splitlines()[0]}).") from None
+        return chosen_device(self.config.device)
 
     def _fitted(self) -> tuple[IncrementalModel, Preprocessing]:
         if self._model is None or self._preprocessing is None:
             raise UserError("This classifier has not learnt anything yet; call partial_fit first.")
         return self._model, self._preprocessing
-
-
-def _frozen(model: IncrementalModel, batchnorm: bool, backbone: bool) -> IncrementalModel:
-    """The model, frozen as far as it was when it was saved."""
-    if batchnorm:
-        model.freeze_batchnorm()
-    if backbone:
-        model.freeze_backbone()
-    return model
 
 
 def _array(tensor: Tensor) -> npt.NDArray[np.float32]:

@@ -13,7 +13,7 @@ from efcil import IncrementalClassifier
 from efcil.bench.scenarios import resolve
 from efcil.engine.context import Batch
 from efcil.engine.method import newest_cross_entropy
-from efcil.engine.model import IncrementalModel
+from efcil.engine.model import IncrementalModel, trained_weights
 from efcil.errors import UserError
 from efcil.methods import METHODS, build_method
 from efcil.methods.lfl import half_squared_distance
@@ -30,7 +30,6 @@ from efcil.paper.regularizers import (
     knowledge_distillation,
     quadratic_penalty,
     training_batches,
-    weights,
 )
 
 KNOWN, NEW, DIM = 3, 2, 4
@@ -153,7 +152,7 @@ def trained(model: IncrementalModel) -> list[Tensor]:
 
 def test_weights_are_those_that_every_task_trains() -> None:
     model = model_of(KNOWN, seed=1)
-    assert [id(p) for p in weights(model)] == [id(p) for p in trained(model)]
+    assert [id(p) for p in trained_weights(model)] == [id(p) for p in trained(model)]
     before = flat_weights(model)
     model.freeze_batchnorm()
     assert torch.equal(flat_weights(model), before)  # the same in the first and in later tasks
@@ -221,7 +220,7 @@ def test_importances_see_every_image_once_in_batches_of_the_task(first: bool) ->
 
 def test_path_integral_adds_up_gradient_times_way() -> None:
     model, x = model_of(KNOWN, seed=1), normal(6, 3, 2, 2)
-    optimizer = torch.optim.SGD(weights(model), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(trained_weights(model), lr=0.1, momentum=0.9)
     path, start = PathIntegral(), flat_weights(model).detach()
     path.begin_task(model)
     expected = torch.zeros_like(start)

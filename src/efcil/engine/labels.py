@@ -1,16 +1,23 @@
-"""Labels of images, and what is written down of those of a lesson."""
+"""Labels of images: with the images they come with, as columns, and what is written down of those of a lesson."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from efcil.errors import UserError
+from efcil.data.given import labelled_items
+from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
+from efcil.data.sets.folder import class_folders, notes
+from efcil.errors import Notice, UserError
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
 
@@ -36,6 +43,33 @@ def label_array(labels: Labels) -> npt.NDArray[Any]:
         return np.array(listed, dtype=np.str_)
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise UserError(f"labels must be a flat list of whole numbers or of words, one kind only, not of {names}.")
+
+
+def labelled_images(
+    images: Any, labels: Labels | None, size: int | None, interpolation: Interpolation, cache_mb: int, workers: int
+) -> tuple[ImageSet, npt.NDArray[Any]]:
+    """Images and the label of each, from whatever was given; read with this side, or as they come."""
+    if isinstance(images, Dataset) and labels is None:
+        images, labels = labelled_items(images)
+    if isinstance(images, str | os.PathLike):
+        if labels is not None:
+            raise UserError("A folder of class folders brings its own labels; give no labels with it.")
+        if not Path(images).is_dir():
+            raise UserError(f"{images} is not a folder of class folders.")
+        found = class_folders(Path(images))
+        for note in notes(Path(images), found.skipped):
+            warnings.warn(note, Notice, stacklevel=5)  # where partial_fit is called
+        ready = files(found.paths, size or FILE_SIZE, interpolation, cache_mb, workers)
+        return ready, np.array(found.names)[found.labels]
+    if labels is None:
+        raise UserError("labels are missing; give one per image.")
+    ready = image_set(images, size, interpolation, cache_mb, workers)
+    names = label_array(labels)
+    if names.shape != (len(ready),):
+        raise UserError(f"{len(ready)} images but labels of shape {names.shape}; give one label per image.")
+    if size and ready.size != size:  # only a ready-made ImageSet can differ
+        raise UserError(f"these images have {ready.size} pixels a side, the classifier needs {size}.")
+    return ready, names
 
 
 def columns_of(names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Tensor:

@@ -102,6 +102,19 @@ class IncrementalModel(nn.Module):
         return [m for m in self.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
 
+def placed(backbone: nn.Module, device: torch.device) -> IncrementalModel:
+    """A model with this backbone and no class yet, on the device and in the layout that convolutions are fastest in."""
+    model = IncrementalModel(backbone).to(device)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def trained_weights(model: IncrementalModel) -> list[nn.Parameter]:
+    """The parameters of the backbone that every task trains: all but those of BatchNorm."""
+    norms = [m for m in model.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    frozen = {id(parameter) for norm in norms for parameter in norm.parameters()}
+    return [p for p in model.backbone.parameters() if p.requires_grad and id(p) not in frozen]
+
+
 # Backbones that users bring
 
 
@@ -124,6 +137,13 @@ def checked_backbone(backbone: Any) -> nn.Module:
     if not all(isinstance(value, Tensor) for value in backbone.state_dict().values()):
         raise UserError(f"the backbone {type(backbone).__name__} has a state that is no tensor and cannot be saved.")
     return backbone
+
+
+def tried_copy(backbone: nn.Module, size: int, device: torch.device) -> nn.Module:
+    """A copy of the user's own backbone, which takes images of this side."""
+    own = copy.deepcopy(backbone).to(device)
+    check_features(own, size)
+    return own
 
 
 @torch.no_grad()

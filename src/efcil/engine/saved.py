@@ -1,109 +1,151 @@
-"""Whether a file is a saved classifier through and through, before anything of it is allocated or used.
-
-The checksum finds accidents. These checks find what no accident makes, such as a description that promises more than
-the tensors hold, so that every file is either loaded or refused in a sentence that names it.
-"""
+"""A saved classifier: everything that one file holds, written by state.py, and believed only once it is checked."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import nn
 
-from efcil.engine.method import Method, words_and_type
+from efcil.backbones import FROM_SCRATCH, without_weights
+from efcil.backbones.pretrained import Architecture, Weights
+from efcil.config import ClassifierConfig, from_dict, to_dict
+from efcil.engine import forgery, state
+from efcil.engine.labels import label_array
+from efcil.engine.method import Method, State
+from efcil.engine.model import IncrementalModel, placed, trained_weights, tried_copy
 from efcil.engine.preprocessing import Preprocessing
 from efcil.errors import UserError
 
-KEYS: dict[str, type] = {
-    "config": dict,
-    "custom_backbone": bool,
-    "classes": list,
-    "tasks": list,
-    "preprocessing": dict,
-    "frozen_batchnorm": bool,
-}
+KIND = "classifier"
 
 
-def refused(path: Path, what: str) -> UserError:
-    return UserError(f"{path} cannot be used: {what}; restore it from a copy.")
+@dataclass(frozen=True)
+class SavedClassifier:
+    """What is needed to predict and to go on learning; docs/state-format.md says where it is in the file."""
 
+    config: ClassifierConfig
+    classes: npt.NDArray[Any]
+    tasks: list[int]  # classes of each head
+    lessons: list[dict[str, Any]]  # what was taught, in order
+    preprocessing: Preprocessing
+    architecture: Architecture | None  # none: a backbone of the user's own, of which only the weights are here
+    frozen_batchnorm: bool
+    frozen_backbone: bool
+    network: Weights  # of the whole IncrementalModel
+    kept: State  # of the method
 
-def check_classes(path: Path, classes: Sequence[Any], tasks: Sequence[Any]) -> None:
-    """Every class once, and in one of the tasks."""
-    if not tasks or any(type(count) is not int or count < 1 for count in tasks):
-        raise refused(path, f"its tasks must be whole numbers of at least 1, not {list(tasks)!s:.60}")
-    if sum(tasks) != len(classes):
-        raise refused(path, f"its tasks have {sum(tasks)} classes together, but {len(classes)} are named")
-    if len(set(classes)) != len(classes):
-        raise refused(path, "it names a class twice")
+    def write(self, path: Path) -> None:
+        tensors = {**state.prefixed("model", self.network), **state.prefixed("method", self.kept)}
+        meta = {
+            "config": to_dict(self.config),
+            "custom_backbone": self.architecture is None,
+            "classes": self.classes.tolist(),
+            "tasks": self.tasks,
+            "lessons": [{key: lesson[key] for key in ("what", "classes")} for lesson in self.lessons],
+            "times": [lesson.get("time") for lesson in self.lessons],  # no part of what makes two models equal
+            "preprocessing": to_dict(self.preprocessing),
+            "architecture": None if self.architecture is None else to_dict(self.architecture),
+            "frozen_batchnorm": self.frozen_batchnorm,
+            "frozen_backbone": self.frozen_backbone,
+        }
+        try:
+            state.write(path, KIND, tensors, meta)
+        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+            raise UserError(f"{str(path)!r} cannot be written ({error}); choose another place.") from None
 
-
-def check_lessons(path: Path, lessons: Any, times: Any) -> None:
-    """A list of what happened, each with its classes, and as many times, which the checksum leaves out."""
-    if not isinstance(lessons, list) or not all(
-        isinstance(lesson, dict) and isinstance(lesson.get("classes"), dict) for lesson in lessons
-    ):
-        raise refused(path, "its lessons must be a list, each with its classes")
-    if not isinstance(times, list) or len(times) != len(lessons):
-        raise refused(path, "its times must be a list, one for each lesson")
-
-
-def check_preprocessing(path: Path, preprocessing: Preprocessing) -> None:
-    """Sides of images, and three channels that can be normalised."""
-    p = preprocessing
-    if not 1 <= p.size <= p.stored:
-        raise refused(path, f"images of {p.stored} pixels cannot be shown with {p.size}")
-    numbers = [*p.mean, *p.std]
-    if (len(p.mean), len(p.std)) != (3, 3) or not all(map(math.isfinite, numbers)) or min(p.std) <= 0:
-        raise refused(path, f"its mean {p.mean} and std {p.std} must be three numbers each, the std above zero")
-
-
-def check_tensors(
-    path: Path, tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], tasks: Sequence[int], feature_dim: int
-) -> None:
-    """A head for every task, the backbone's own tensors (``network``), and no others but the method's."""
-    heads = {f"model.heads.{index}": (count, feature_dim) for index, count in enumerate(tasks)}
-    expected = {f"model.backbone.{name}": tuple(tensor.shape) for name, tensor in network.items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if not name.startswith("method.")}
-    for name, shape in heads.items():
-        if found.pop(name, None) != shape:
-            raise refused(path, f"{name} is missing or has not the shape {shape} that its tasks ask for")
-    if found != expected:
-        differing = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-        raise UserError(
-            f"{path} does not fit the backbone (it differs in {differing}); give the one it was saved with."
+    @classmethod
+    def read(cls, path: Path, device: str | None = None) -> SavedClassifier:
+        """What the file says, checked but for its tensors, which must be compared with a network and a method."""
+        tensors, meta = state.read(path, KIND, forgery.KEYS)
+        with cannot_be_used(path):
+            config = from_dict(ClassifierConfig, {**meta["config"], **({"device": device} if device else {})})
+            classes = label_array(meta["classes"])
+            preprocessing = from_dict(Preprocessing, meta["preprocessing"], "preprocessing.")
+            architecture = None if meta["custom_backbone"] else saved_architecture(meta, config, preprocessing)
+        forgery.check_classes(path, meta["classes"], meta["tasks"])
+        forgery.check_preprocessing(path, preprocessing)
+        return cls(
+            config=config,
+            classes=classes,
+            tasks=meta["tasks"],
+            lessons=saved_lessons(path, meta),
+            preprocessing=preprocessing,
+            architecture=architecture,
+            frozen_batchnorm=meta["frozen_batchnorm"],
+            frozen_backbone=bool(meta.get("frozen_backbone", False)),
+            network={name: tensor for name, tensor in tensors.items() if not name.startswith("method.")},
+            kept=state.section("method", tensors),
         )
 
+    def check_tensors(self, path: Path, method: Method, given: nn.Module | None) -> None:
+        """Compare with the network as it should be; one of any width takes no memory on the device meta."""
+        if given is not None:
+            backbone = copy.deepcopy(given)
+        else:
+            assert self.architecture is not None
+            with torch.device("meta" if self.architecture.name == FROM_SCRATCH else "cpu"):
+                backbone = without_weights(self.architecture)
+        pattern = self._frozen(IncrementalModel(backbone))
+        forgery.check_network(path, self.network, backbone.state_dict(), self.tasks, pattern.feature_dim)
+        parameters = sum(weight.numel() for weight in trained_weights(pattern))
+        sizes = {"m": len(self.classes), "n": pattern.feature_dim, "P": parameters}
+        forgery.check_kept(path, self.kept, method, sizes)
 
-def check_kept(path: Path, kept: Mapping[str, Tensor], method: Method, sizes: Mapping[str, int]) -> None:
-    """What the method declares and nothing else, in its shapes; a size that is not known is the same everywhere."""
-    declared = method.kept_shapes()
-    if any(shape is None and name not in kept for name, shape in method.earlier_shapes.items()):
-        earlier = {**declared, **method.earlier_shapes}
-        declared = {name: shape for name, shape in earlier.items() if shape is not None}
-    if not kept and not method.state():  # it keeps something from a later task on
-        return
-    for name in sorted(kept.keys() ^ declared.keys()):
-        what = "does not keep" if name in kept else "needs"
-        raise refused(path, f"{method.name} {what} a tensor method.{name}")
-    known = dict(sizes)
-    for name, shape in declared.items():
-        words, dtype = words_and_type(shape)
-        known |= {word: int(word) for word in words if word.isdigit()}
-        tensor = kept[name]
-        same = len(words) == tensor.ndim and all(
-            known.setdefault(word, size) == size for word, size in zip(words, tensor.shape, strict=True)
-        )
-        if not same or tensor.is_floating_point() != dtype.startswith("float"):
-            wanted = ", ".join(str(known.get(word, word)) for word in words)
-            raise refused(path, f"method.{name} must be {dtype} of shape ({wanted}), not {description(tensor)}")
-        if not torch.isfinite(tensor).all():
-            raise refused(path, f"method.{name} holds infinite numbers")
+    def model(self, given: nn.Module | None, device: torch.device) -> IncrementalModel:
+        """The network as it was saved, in a copy of the user's own backbone if there is one."""
+        if given is not None:
+            backbone = tried_copy(given, self.preprocessing.size, device)
+        else:
+            assert self.architecture is not None
+            backbone = without_weights(self.architecture)
+        model = placed(backbone, device)
+        for classes in self.tasks:
+            model.grow(classes)
+        model.load_state_dict(state.section("model", self.network))
+        return self._frozen(model).eval()
+
+    def _frozen(self, model: IncrementalModel) -> IncrementalModel:
+        if self.frozen_batchnorm:
+            model.freeze_batchnorm()
+        if self.frozen_backbone:
+            model.freeze_backbone()
+        return model
 
 
-def description(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+@contextmanager
+def cannot_be_used(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a setting inside the file is said with the name of the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path} cannot be used: {error}") from None
+
+
+def saved_architecture(meta: Mapping[str, Any], config: ClassifierConfig, preprocessing: Preprocessing) -> Architecture:
+    """Which network a saved classifier has; before version 2 its settings alone said so."""
+    if meta.get("architecture") is not None:
+        return from_dict(Architecture, meta["architecture"], "architecture.")
+    stem = config.stem
+    if stem == "auto":
+        stem = "small" if preprocessing.size <= 64 else "large"
+    return Architecture(FROM_SCRATCH, config.width, stem, config.stem_stride)
+
+
+def saved_lessons(path: Path, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was taught in which order; files of version 1 do not say from how many images."""
+    ends = np.cumsum([0, *meta["tasks"]])
+    learnt = [meta["classes"][a:b] for a, b in pairwise(ends)]
+    unsaid = [{"what": "taught", "classes": {str(name): 0 for name in names}} for names in learnt]
+    lessons = meta.get("lessons", unsaid)
+    times = meta.get("times", [None] * len(lessons)) if isinstance(lessons, list) else []
+    forgery.check_lessons(path, lessons, times)
+    return [{**lesson, **({"time": when} if when else {})} for lesson, when in zip(lessons, times, strict=True)]

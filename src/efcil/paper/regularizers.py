@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.engine.model import IncrementalModel
+from efcil.engine.model import IncrementalModel, trained_weights
 
 if TYPE_CHECKING:
     from efcil.engine.context import Context
@@ -53,21 +53,14 @@ def feature_distillation(features: Tensor, old_features: Tensor) -> Tensor:
 # Weights as a vector
 
 
-def weights(model: IncrementalModel) -> list[nn.Parameter]:
-    """The parameters of the backbone that every task trains: all but those of BatchNorm."""
-    norms = [m for m in model.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    frozen = {id(parameter) for norm in norms for parameter in norm.parameters()}
-    return [p for p in model.backbone.parameters() if p.requires_grad and id(p) not in frozen]
-
-
 def flat_weights(model: IncrementalModel) -> Tensor:
     """θ, (P,); of a frozen backbone nothing, P = 0, so that no penalty holds anything back."""
-    return flat(weights(model), model)
+    return flat(trained_weights(model), model)
 
 
 def flat_gradient(loss: Tensor, model: IncrementalModel, retain_graph: bool = False) -> Tensor:
     """∂ loss / ∂θ, (P,)."""
-    theta = weights(model)
+    theta = trained_weights(model)
     gradients = torch.autograd.grad(loss, theta, retain_graph=retain_graph, materialize_grads=True) if theta else ()
     return flat(gradients, model)
 
