@@ -104,3 +104,31 @@ def test_times_are_no_part_of_what_makes_two_models_equal(tmp_path: Path) -> Non
         content = (tmp_path / "model.efcil").read_bytes()
         checksums.append(content.split(b'checksum\\": \\"')[1][:64])
     assert checksums[0] == checksums[1]
+
+
+def test_strange_files_beside_the_versions_are_left_alone(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c"])
+    strange = [store.folder / name for name in ("backup.efcil", "0001 (copy).efcil", "٣٣٣٣.efcil", "12.efcil", "notes")]
+    for path in strange:
+        path.write_bytes(b"mine")
+    for name in range(KEPT + 1):
+        store.replace(store.load().partial_fit(*make_blobs([str(name)])))
+    assert store.undo().classes_.tolist()[-1] == str(KEPT - 1)
+    store.forget("a")
+    assert all(path.read_bytes() == b"mine" for path in strange)
+
+
+def test_versions_beyond_four_digits_come_last(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c"])
+    (store.folder / "0001.efcil").rename(store.folder / "9999.efcil")
+    for name in "de":
+        store.replace(store.load().partial_fit(*make_blobs([name])))
+    assert [path.name for path in store.versions()] == ["9999.efcil", "10000.efcil", "10001.efcil"]
+
+
+def test_a_version_that_cannot_be_written_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"])
+    store.folder.write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"0001.efcil cannot be written"):
+        store.replace(store.load().partial_fit(*make_blobs(["c"])))
+    assert classes(store) == ["a", "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -145,18 +146,27 @@ def decode(
         raise UserError(f"{str(path)!r} cannot be read as an image here; {REMEDIES[suffix]}.")
     if suffix in HEIF:
         _open_heif()
+    with _as_image(repr(str(path))), Image.open(path if content is None else io.BytesIO(content)) as image:
+        image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
+        upright = ImageOps.exif_transpose(image)  # as the camera was held
+        upright.format = image.format
+        return from_pil(upright, size, interpolation)
+
+
+@contextmanager
+def _as_image(name: str) -> Iterator[None]:
+    """Whatever Pillow and its decoders say of a broken image becomes one sentence."""
     try:
-        with Image.open(path if content is None else io.BytesIO(content)) as image:
-            image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
-            upright = ImageOps.exif_transpose(image)  # as the camera was held
-            upright.format = image.format
-            return from_pil(upright, size, interpolation)
+        yield
     except FileNotFoundError:
-        raise UserError(f"There is no image file {str(path)!r}.") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(
-            f"{str(path)!r} cannot be read as an image ({str(error).rstrip('.')}); replace or remove it."
-        ) from None
+        raise UserError(f"There is no image file {name}.") from None
+    except MemoryError:
+        raise UserError(f"{name} is an image too large for the memory of this machine; make it smaller.") from None
+    except UnidentifiedImageError:
+        raise UserError(f"{name} cannot be read as an image (no known format); replace or remove it.") from None
+    except Exception as error:  # broken bytes end in AttributeError, EOFError, RuntimeError and more, by format
+        said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise UserError(f"{name} cannot be read as an image ({said}); replace or remove it.") from None
 
 
 def from_pil(image: Image.Image, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
@@ -177,6 +187,12 @@ def from_pil(image: Image.Image, size: int, interpolation: Interpolation = "bili
         )
         rgb = rgb.resize((size, size), Image.Resampling[interpolation.upper()], box=(left, top, right, bottom))
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+
+
+def _loaded(image: Image.Image, size: int, interpolation: Interpolation) -> Tensor:
+    """A PIL image that was given, of which Pillow may not have read the pixels yet."""
+    with _as_image(f"the image {getattr(image, 'filename', '') or ''!r} that was given"):
+        return from_pil(image, size, interpolation)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -221,7 +237,7 @@ def image_set(
             return files([Path(image) for image in images], size or FILE_SIZE, interpolation, cache_mb, workers)
         if all(isinstance(image, Image.Image) for image in images):
             side = size or FILE_SIZE
-            return ImageSet(Pixels(torch.stack([from_pil(image, side, interpolation) for image in images])))
+            return ImageSet(Pixels(torch.stack([_loaded(image, side, interpolation) for image in images])))
         if all(isinstance(image, np.ndarray | Tensor) for image in images):
             side = size or min(min(_pixels(image[None]).shape[2:]) for image in images)
             return ImageSet(

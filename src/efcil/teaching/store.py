@@ -10,6 +10,7 @@ A reader never needs the lock: the model is replaced in one step, so it is alway
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -21,6 +22,7 @@ from efcil.engine.locks import locked
 from efcil.errors import UserError, unknown
 
 KEPT = 5  # versions; each is as large as the model
+NUMBER = re.compile("[0-9]{4,18}")  # of a version, as it is written here
 
 
 class Store:
@@ -59,15 +61,19 @@ class Store:
         return self.load()
 
     def versions(self) -> list[Path]:
-        """Earlier models, oldest first."""
-        return sorted(self.folder.glob("*.efcil")) if self.folder.is_dir() else []
+        """Earlier models, oldest first; a file that somebody else put beside them has no number and is left alone."""
+        numbered = [path for path in self.folder.glob("*.efcil") if NUMBER.fullmatch(path.stem)]
+        return sorted(numbered, key=lambda path: int(path.stem))
 
     def replace(self, classifier: IncrementalClassifier) -> None:
         """Put this model in the place of the present one, which becomes the newest version."""
         if self.exists:
-            self.folder.mkdir(exist_ok=True)
             number = int(self.versions()[-1].stem) + 1 if self.versions() else 1
-            state.write_bytes(self.folder / f"{number:04}.efcil", self.path.read_bytes())
+            version = self.folder / f"{number:04}.efcil"
+            try:
+                state.write_bytes(version, self.path.read_bytes())
+            except OSError as error:
+                raise UserError(f"The version {version} cannot be written ({error}); make room for it.") from None
         classifier.save(self.path)
         for old in self.versions()[:-KEPT]:
             old.unlink()
