@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,36 @@ def test_milestones_scale_with_the_epochs() -> None:
         assert drops == [epochs * 45 // 100, epochs * 9 // 10]
         assert factors[0] == 1.0 and factors[-1] == pytest.approx(0.01)
     assert Training(epochs=10).lr_factor(9) == 1.0  # later tasks have no milestones
+
+
+def test_schedules_go_step_by_step() -> None:
+    """Linear and cosine from 1 to 0; one-cycle rises from a 25th to 1 in a quarter of the steps, then falls to 0."""
+    steps = [(epoch, part / 10) for epoch in range(8) for part in range(10)]
+    done = [(epoch + part) / 8 for epoch, part in steps]
+
+    def factors(schedule: str) -> list[float]:
+        training = from_dict(Training, {"epochs": 8, "schedule": schedule, "milestones": [0.5]})
+        return [training.lr_factor(epoch, part) for epoch, part in steps]
+
+    assert factors("milestones") == [1.0] * 40 + [0.1] * 40  # the part of an epoch does not count
+    assert factors("linear") == pytest.approx([1 - d for d in done])
+    assert factors("cosine") == pytest.approx([0.5 + 0.5 * math.cos(math.pi * d) for d in done])
+    rising, falling = factors("one-cycle")[:20], factors("one-cycle")[20:]
+    assert rising == pytest.approx([0.04 + 0.96 * d / 0.25 for d in done[:20]])
+    assert falling == pytest.approx([0.5 + 0.5 * math.cos(math.pi * (d - 0.25) / 0.75) for d in done[20:]])
+
+
+def test_an_image_is_shown_once_or_in_as_many_rotations_as_set() -> None:
+    assert [FirstTask(rotations_shown=r).turns for r in (1, 2, 4)] == [1, 2, 4]
+    assert FirstTask(rotation=False, rotations_shown=2).turns == Training().turns == 0
+
+
+@pytest.mark.parametrize(
+    "setting", [{"rotations_shown": 0}, {"rotations_shown": 5}, {"label_smoothing": 1.1}, {"label_smoothing": -0.1}]
+)
+def test_rotations_and_smoothing_have_bounds(setting: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=r"(must lie between).*not"):
+        from_dict(FirstTask, setting)
 
 
 def test_merge_goes_section_by_section_and_leaves_its_arguments_alone() -> None:

@@ -75,7 +75,7 @@ class IncrementalClassifier:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
         recipe = method_class(method).recipe
-        if isinstance(backbone, str) and backbone != FROM_SCRATCH:
+        if isinstance(backbone, str) and backbone not in FROM_SCRATCH:
             recipe = merge(recipe, RECIPE)
         settings = merge(recipe, {name: _section(value) for name, value in settings.items()})
         name = backbone if isinstance(backbone, str) else type(backbone).__name__

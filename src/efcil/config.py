@@ -19,6 +19,7 @@ from efcil.errors import UserError, unknown
 
 T = TypeVar("T")
 WORKERS, CACHE_MB = 4, 2048  # what nobody sets, see ClassifierConfig
+RISING, ONE_CYCLE_START = 0.25, 0.04  # one-cycle: the part of the steps that rises, and the factor it begins with
 
 
 def moves_no_number(default: Any) -> Any:
@@ -44,8 +45,11 @@ class Training:
     """Momentum, for sgd."""
     weight_decay: float = 2e-4
     """L2 weight decay."""
+    schedule: Literal["milestones", "linear", "cosine", "one-cycle"] = "milestones"
+    """How the learning rate changes: by milestones, or step by step: falling to zero in a line or half a cosine, or
+    one-cycle, which first rises for a quarter of the steps and then falls like the cosine."""
     milestones: tuple[float, ...] = ()
-    """Fractions of the epochs after which the learning rate is multiplied by gamma."""
+    """Fractions of the epochs after which the learning rate is multiplied by gamma, for the schedule of that name."""
     gamma: float = 0.1
     """Factor at each milestone."""
     steps: int | None = None
@@ -60,12 +64,21 @@ class Training:
 
     @property
     def turns(self) -> int:
-        """How many rotations of each image an epoch shows."""
-        return 1
+        """How many rotations of each image an epoch shows; 0: images are not rotated, and shown once."""
+        return 0
 
-    def lr_factor(self, epoch: int) -> float:
-        """The factor on the learning rates in this epoch (counted from 0)."""
-        return float(self.gamma ** sum(epoch >= round(m * self.epochs) for m in self.milestones))
+    def lr_factor(self, epoch: int, part: float = 0.0) -> float:
+        """The factor on the learning rates in this epoch (counted from 0), of which this part is done."""
+        if self.schedule == "milestones":
+            return float(self.gamma ** sum(epoch >= round(m * self.epochs) for m in self.milestones))
+        done = (epoch + part) / self.epochs
+        if self.schedule == "linear":
+            return 1 - done
+        if self.schedule == "one-cycle":
+            if done < RISING:
+                return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * done / RISING
+            done = (done - RISING) / (1 - RISING)
+        return (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True)
@@ -75,11 +88,21 @@ class FirstTask(Training):
     lr: float = 1e-3
     milestones: tuple[float, ...] = (0.45, 0.90)
     rotation: bool = True
-    """Self-rotation: three rotated copies of every image as extra classes of a throw-away head."""
+    """Self-rotation: rotated copies of every image as extra classes of a throw-away head."""
+    rotations_shown: int = 4
+    """How many of the four rotations of each image an epoch shows, drawn anew every time; the paper shows all."""
+    label_smoothing: float = 0.0
+    """Part of each label that is spread over all classes; also when all images are learnt together."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        part_of_one(self, "label_smoothing")
+        if not 1 <= self.rotations_shown <= 4:
+            raise UserError(f"rotations_shown must lie between 1 and 4, not {self.rotations_shown}.")
 
     @property
     def turns(self) -> int:
-        return 4 if self.rotation else 1
+        return self.rotations_shown if self.rotation else 0
 
 
 @dataclass(frozen=True)
@@ -116,13 +139,13 @@ class ClassifierConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The method's own settings, such as lambda_efm."""
     backbone: str = "resnet18"
-    """resnet18 (from scratch), efficientnet-lite0 to 2, timm:NAME, or a file of weights; from Python any nn.Module with
-    a feature_dim can be given instead."""
+    """resnet18 or resnet9 (from scratch), efficientnet-lite0 to 2, timm:NAME, or a file of weights; from Python any
+    nn.Module with a feature_dim can be given instead."""
     backbone_training: Literal["auto", "frozen", "tuned"] = "auto"
     """frozen: never changed; tuned: trained on from its weights, BatchNorm frozen; auto: what is pretrained is frozen
     for methods that only need features and tuned for others, what is not is trained as the method wants it."""
     width: int = 64
-    """Channels of the first stage; the paper's ResNet-18 has 64, which gives 512 features."""
+    """Channels of the first stage; the paper's ResNet-18 has 64, which gives 512 features, as 32 does for resnet9."""
     stem: Literal["auto", "small", "large"] = "auto"
     """small: 3×3 convolution for 32 or 64 pixels; large: 7×7, stride 2, max-pool for 224; auto: by image size."""
     stem_stride: int = 1
@@ -132,7 +155,9 @@ class ClassifierConfig:
     64 for files."""
     preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     """What the network wants of an image besides its size."""
-    augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip"] = "auto"
+    augmentation: Literal["auto", "none", "crop", "crop_flip", "cifar_reference", "resized_crop_flip", "trivial"] = (
+        "auto"
+    )
     """Random changes to training images; auto: crop_flip up to 64 pixels, resized_crop_flip above."""
     batchnorm: Literal["frozen", "learning"] | None = None
     """frozen: BatchNorm stays as the first task left it; learning: it learns on; empty: as the method has it."""

@@ -213,7 +213,7 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("efficientnet-lite3", "did you mean efficientnet-lite"),
-        ("resnet50", "did you mean resnet18"),
+        ("resnet50", "did you mean resnet9 or resnet18"),
         ("vit", "there are: a file of weights, efficientnet-lite0"),
     ],
 )

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.backbones import build_backbone
-from efcil.backbones.resnet18 import ConvNorm, ResNet18
+from efcil.backbones.resnet9 import ResNet9
+from efcil.backbones.resnet18 import ConvNorm, ResNet18, he_initialise
 from efcil.engine.model import IncrementalModel
-from efcil.engine.rotation import rotated
+from efcil.engine.rotation import rotated, turns_drawn
 from efcil.errors import UserError
 
 quick = settings(deadline=None, max_examples=25)
@@ -160,7 +161,7 @@ def test_features_are_never_negative_and_as_wide_as_said(
     width: int, stem: str, stem_stride: int, size: int, count: int
 ) -> None:
     backbone = ResNet18(width, stem, stem_stride)
-    backbone.initialise(generator())
+    he_initialise(backbone, generator())
     features = backbone.eval()(images(count, size))
     assert backbone.feature_dim == 8 * width
     assert features.shape == (count, 8 * width)
@@ -187,6 +188,31 @@ def test_standard_width_is_resnet18() -> None:
     backbone = ResNet18()
     assert backbone.feature_dim == 512
     assert sum(parameter.numel() for parameter in backbone.parameters()) == 11_168_832
+
+
+@quick
+@given(width=st.integers(2, 6), size=st.sampled_from([4, 8, 15, 32]), count=st.integers(1, 2), training=st.booleans())
+def test_nine_layers_give_features_of_the_promised_length(width: int, size: int, count: int, training: bool) -> None:
+    backbone = build_backbone("resnet9", width, "auto", 1, size, generator()).train(training)
+    features = backbone(images(count, size))
+    assert features.shape == (count, backbone.feature_dim) == (count, 16 * width)
+    assert torch.isfinite(features).all() and (features >= 0).all()
+
+
+def test_nine_layers_are_what_they_say() -> None:
+    """One stage after the other, literally: convolution, maximum of four, norm, ReLU, and a second one added."""
+    backbone = build_backbone("resnet9", 4, "auto", 1, 17, generator()).train()
+    backbone(images(8, 17))  # so that the norms have statistics of their own
+    backbone.eval()
+    x = F.conv2d(images(2, 17), backbone.stem.weight)
+    for stage in backbone.stages:
+        x = F.max_pool2d(F.conv2d(x, stage.conv.weight, padding=1), 2, ceil_mode=True)
+        x = F.relu(stage.norm(x))
+        x = x + F.relu(stage.second.norm(F.conv2d(x, stage.second.conv.weight, padding=1)))
+    expected = F.relu(backbone.head.norm(F.conv2d(x, backbone.head.conv.weight))).mean((2, 3))
+    torch.testing.assert_close(backbone(images(2, 17)), expected, rtol=1e-4, atol=1e-5)
+    assert sum(isinstance(module, nn.Conv2d) for module in ResNet9().modules()) == 8  # and the classifier
+    assert ResNet9().feature_dim == 512
 
 
 def test_convolutions_start_with_he_fan_out() -> None:
@@ -238,3 +264,30 @@ def test_rotation_k_of_class_y_has_its_own_label(classes: int, data: st.DataObje
 def test_rotations_of_all_classes_use_every_label_once() -> None:
     _, labels = rotated(torch.zeros(5, 3, 2, 2), torch.arange(5), 5)
     assert sorted(labels.tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize("shown", [1, 2, 3])
+def test_fewer_rotations_are_different_ones_of_the_four(shown: int) -> None:
+    """Each shown copy is the image turned as its label says, and an image is never shown twice alike."""
+    x, y, classes = images(40, 5), torch.arange(40) % 3, 3
+    turns = turns_drawn(40, shown, generator())
+    assert turns is not None and turns.shape == (40, shown)
+    turned, labels = rotated(x, y, classes, turns)
+    assert turned.shape == (40 * shown, 3, 5, 5)
+    seen = []
+    for place, label in enumerate(labels.tolist()):
+        image = place % 40
+        k = 0 if label < classes else (label - classes) % 3 + 1
+        assert (label if k == 0 else (label - classes) // 3) == y[image]
+        assert torch.equal(turned[place], torch.rot90(x[image], k, (1, 2)))
+        seen.append((image, k))
+    assert len(set(seen)) == len(seen)
+    assert {k for _, k in seen} == {0, 1, 2, 3}
+
+
+def test_rotations_are_drawn_equally_often_and_anew() -> None:
+    rng = generator()
+    first, second = turns_drawn(4000, 1, rng), turns_drawn(4000, 1, rng)
+    assert first is not None and second is not None and not torch.equal(first, second)
+    assert all(900 < int((first == k).sum()) < 1100 for k in range(4))
+    assert turns_drawn(9, 4, rng) is None  # all four need no draw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "adam, weight decay": {"optimizer": "adam", "lr": 0.05, "weight_decay": 0.3},
     "adam, backbone_lr": {"optimizer": "adam", "lr": 0.05, "backbone_lr": 0.01, "weight_decay": 0.1},
     "adam, a backbone that stands still": {"optimizer": "adam", "lr": 0.05, "backbone_lr": 0.0},
+    "adam, one-cycle": {"optimizer": "adam", "lr": 0.05, "schedule": "one-cycle"},
     "adam, milestones": {"optimizer": "adam", "lr": 0.05, "milestones": [0.4, 0.8], "gamma": 0.2},
     "sgd": {"optimizer": "sgd", "lr": 0.2, "momentum": 0.0, "weight_decay": 0.0},
     "sgd, momentum": {"optimizer": "sgd", "lr": 0.2, "momentum": 0.7, "weight_decay": 0.0},
@@ -34,7 +36,12 @@ RECIPES: dict[str, dict[str, Any]] = {
         **{"milestones": [0.4, 0.8], "gamma": 0.2},
     },
 }
-FACTORS = {True: [1.0, 1.0, 0.2, 0.2, 0.04], False: [1.0] * 5}  # of five epochs, with milestones and without
+FALLING = [0.5 + 0.5 * math.cos(math.pi * (epoch / 5 - 0.25) / 0.75) for epoch in range(2, 5)]
+FACTORS = {  # of five epochs of one step each
+    "milestones": [1.0, 1.0, 0.2, 0.2, 0.04],
+    "one-cycle": [0.04, 0.04 + 0.96 * 0.8, *FALLING],
+    "constant": [1.0] * 5,
+}
 PLAIN = {"epochs": 5, "batch_size": 64, "weight_decay": 0.0, "milestones": [], "gamma": 0.2}
 
 
@@ -106,7 +113,8 @@ def test_five_epochs_are_those_of_the_optimiser_written_by_hand(name: str, task:
     start = weights_of(trained(task, {**recipe, "epochs": 0}))
     classifier = trained(task, recipe)
     backbone = recipe.get("backbone_lr", recipe["lr"])
-    rates = [[f * backbone, f * backbone, f * recipe["lr"]] for f in FACTORS[bool(recipe["milestones"])]]
+    kind = recipe.get("schedule", "milestones" if recipe["milestones"] else "constant")
+    rates = [[f * backbone, f * backbone, f * recipe["lr"]] for f in FACTORS[kind]]
     gradient = lambda weights: gradients(classifier, task, weights)  # noqa: E731
     decay = recipe["weight_decay"]
     if recipe["optimizer"] == "adam":
@@ -281,3 +289,18 @@ def test_a_method_draws_from_the_generator_of_its_place(method: str, monkeypatch
     )
     classifier.partial_fit(*FIRST)
     classifier.partial_fit(*SECOND, **({"past": FIRST} if classifier.needs_past else {}))
+
+
+def test_the_rate_changes_with_every_step_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten images in batches of four: three steps an epoch."""
+    rates = []
+    step = torch.optim.SGD.step
+
+    def noting(self: torch.optim.SGD, closure: None = None) -> None:
+        rates.append(self.param_groups[0]["lr"])
+        step(self)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", noting)
+    recipe = {**PLAIN, "epochs": 2, "batch_size": 4, "optimizer": "sgd", "lr": 0.6, "schedule": "linear"}
+    learner({"epochs": 0}, recipe).partial_fit(*FIRST).partial_fit(*SECOND)
+    assert rates == pytest.approx([0.6, 0.5, 0.4, 0.3, 0.2, 0.1])

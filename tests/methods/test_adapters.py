@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import make_blobs, make_learner, normal, rng_of
-from efcil.backbones.resnet18 import ConvNorm, ResNet18
+from efcil.backbones.resnet18 import ConvNorm, ResNet18, he_initialise
 from efcil.methods.ssre import Adapter, add_adapters, merge_adapters
 
 
 def trained_resnet() -> ResNet18:
     """Every number of the network, those of BatchNorm too, is drawn."""
     network, rng = ResNet18(width=4), rng_of()
-    network.initialise(rng)
+    he_initialise(network, rng)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.weight, module.bias, module.running_mean, module.running_var):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conftest import PartialContext, random_model
-from efcil.config import ClassifierConfig
+from efcil.config import ClassifierConfig, FirstTask
 from efcil.data.augment import AUGMENTATIONS
 from efcil.data.images import image_set
 from efcil.engine.context import Batch, Context
@@ -90,8 +90,11 @@ def remember(method: EFC | EFCPlusPlus) -> None:
     method.memory.prototypes = gaussian_prototypes(features, torch.arange(KNOWN).repeat(8))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("rotation", [True, False])
-def test_the_first_task_is_learnt_with_three_rotations_of_each_class_as_extra_classes(rotation: bool) -> None:
+def test_the_first_task_is_learnt_with_three_rotations_of_each_class_as_extra_classes(
+    rotation: bool, smoothing: float
+) -> None:
     """Appendix D.2: one cross-entropy over 4 C outputs, the rotations of class y at C + 3 y + k − 1."""
     model, batch = model_of(NEW, seed=1), batch_of(seed=3)
     batch.y -= KNOWN
@@ -106,8 +109,11 @@ def test_the_first_task_is_learnt_with_three_rotations_of_each_class_as_extra_cl
             if model.rotation_head is not None:
                 outputs += list(model.rotation_head.weight @ feature + model.rotation_head.bias)
             exponentials = [torch.exp(output) for output in outputs]
-            losses.append(-torch.log(exponentials[c if k == 0 else NEW + 3 * c + k - 1] / sum(exponentials)))
-    ctx: Any = PartialContext(model=model, classes=NEW)
+            logs = [-torch.log(exponential / sum(exponentials)) for exponential in exponentials]
+            own = logs[c if k == 0 else NEW + 3 * c + k - 1]
+            losses.append((1 - smoothing) * own + smoothing * sum(logs) / len(logs))
+    config = ClassifierConfig(first=FirstTask(label_smoothing=smoothing))
+    ctx: Any = PartialContext(model=model, classes=NEW, config=config, rng=torch.Generator())
     (loss,) = FineTune(FineTune.Options()).first_loss(ctx, batch).values()
     torch.testing.assert_close(loss, sum(losses) / len(losses), rtol=0, atol=1e-10)
 
@@ -117,6 +123,7 @@ def test_joint_training_learns_all_images_among_all_classes() -> None:
     ctx: Any = PartialContext(
         **{"model": model_of(KNOWN, NEW, seed=1), "known": KNOWN, "classes": NEW},
         **{"images": images, "columns": torch.tensor([3, 4, 3, 4]), "past": (images, torch.tensor([0, 1, 2, 0]))},
+        config=ClassifierConfig(),
     )
     joint = Joint(Joint.Options())
     joint.before_task(ctx)

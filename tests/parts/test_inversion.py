@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import TinyNet, make_blobs, make_learner, normal, rng_of
-from efcil.backbones.resnet18 import ConvNorm, ResNet18
+from efcil.backbones.resnet18 import ConvNorm, ResNet18, he_initialise
 from efcil.bench.footprint import PAPER, footprint
 from efcil.engine.context import Batch
 from efcil.engine.model import IncrementalModel
@@ -44,7 +44,7 @@ def resnet_model(classes: int = 3) -> IncrementalModel:
     """A small network whose BatchNorm remembers something."""
     rng = rng_of(1)
     backbone = ResNet18(width=4, stem_stride=2)
-    backbone.initialise(rng)
+    he_initialise(backbone, rng)
     for module in backbone.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor, low, high in ((module.running_mean, -1, 1), (module.running_var, 0.5, 2)):

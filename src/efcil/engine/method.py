@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from efcil.config import ClassifierConfig, Training
 from efcil.engine.context import Batch, Context, View
 from efcil.engine.model import IncrementalModel
-from efcil.engine.rotation import rotated
+from efcil.engine.rotation import rotated, turns_drawn
 from efcil.errors import UserError
 
 Terms = dict[str, Tensor]
@@ -70,7 +70,7 @@ class Method:
 
     def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each has; it tells the time left."""
-        first = images[0] * config.first.epochs * config.first.turns
+        first = images[0] * config.first.epochs * max(1, config.first.turns)
         later = 0 if self.freezes_backbone else config.incremental.epochs * self.shown_per_image
         return [first, *(count * later for count in images[1:])]
 
@@ -104,12 +104,13 @@ class Method:
 
     def first_loss(self, ctx: Context, batch: Batch) -> Terms:
         """The loss of the first task, the same for every method: cross-entropy with self-rotation (appendix D.2)."""
+        first = ctx.config.first
         if ctx.model.rotation_head is None:
-            return {"ce": F.cross_entropy(ctx.model(batch.x), batch.y)}
-        x, y = rotated(batch.x, batch.y, ctx.classes)
+            return {"ce": F.cross_entropy(ctx.model(batch.x), batch.y, label_smoothing=first.label_smoothing)}
+        x, y = rotated(batch.x, batch.y, ctx.classes, turns_drawn(len(batch.y), first.turns, ctx.rng))
         features = ctx.model.features(x)
-        logits = torch.cat([ctx.model.logits(features), ctx.model.rotation_head(features)], dim=1)  # (4B, 4C)
-        return {"ce": F.cross_entropy(logits, y)}
+        logits = torch.cat([ctx.model.logits(features), ctx.model.rotation_head(features)], dim=1)  # (rB, 4C)
+        return {"ce": F.cross_entropy(logits, y, label_smoothing=first.label_smoothing)}
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Named terms of the loss of a later task; the trainer adds them up."""

@@ -83,7 +83,7 @@ def planned(ctx: Context, method: Method, training: Training, trains: bool, spee
 
 def shown(ctx: Context, method: Method, training: Training) -> int:
     """How many images a step shows for each of its own."""
-    return training.turns * (1 if ctx.first else method.shown_per_image)
+    return max(1, training.turns) * (1 if ctx.first else method.shown_per_image)
 
 
 def measured_speed(ctx: Context, method: Method, training: Training, trains: bool) -> Speed:

@@ -92,7 +92,7 @@ class SavedClassifier:
             backbone = copy.deepcopy(given)
         else:
             assert self.architecture is not None
-            with torch.device("meta" if self.architecture.name == FROM_SCRATCH else "cpu"):
+            with torch.device("meta" if self.architecture.name in FROM_SCRATCH else "cpu"):
                 backbone = without_weights(self.architecture)
         pattern = self._frozen(IncrementalModel(backbone))
         forgery.check_network(path, self.network, backbone.state_dict(), self.tasks, pattern.feature_dim)
@@ -137,7 +137,7 @@ def saved_architecture(meta: Mapping[str, Any], config: ClassifierConfig, prepro
     stem = config.stem
     if stem == "auto":
         stem = "small" if preprocessing.size <= 64 else "large"
-    return Architecture(FROM_SCRATCH, config.width, stem, config.stem_stride)
+    return Architecture("resnet18", config.width, stem, config.stem_stride)
 
 
 def saved_lessons(path: Path, meta: Mapping[str, Any]) -> list[dict[str, Any]]:

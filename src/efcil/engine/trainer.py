@@ -33,7 +33,7 @@ def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> 
         ctx.reseed("before")
         method.before_task(ctx)
         training = method.training(ctx)
-        if training.turns > 1:
+        if training.turns:
             ctx.model.add_rotation_head(ctx.classes, ctx.rng)
         groups = method.parameters(ctx)
         if groups:
@@ -64,12 +64,13 @@ def train(
     shown_each = shown(ctx, method, training)
     for epoch in range(done or 0, training.epochs):
         ctx.reseed("epoch", epoch)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * training.lr_factor(epoch)
         ctx.model.train()
         rows = shuffled_batches(len(ctx.images), training.batch_size, ctx.rng)
         totals: dict[str, float] = {}
-        for batch in planned_batches(ctx, rows, [] if ctx.first else method.plan(ctx, len(rows))):
+        batches = planned_batches(ctx, rows, [] if ctx.first else method.plan(ctx, len(rows)))
+        for step, batch in enumerate(batches):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * training.lr_factor(epoch, step / len(rows))
             count = len(batch.y)
             terms = compute_loss(ctx, method.augment(ctx, batch))
             optimizer.zero_grad()

@@ -28,7 +28,7 @@ class Joint(Method):
         return ctx.config.first
 
     def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
-        return [count * config.first.epochs * config.first.turns for count in accumulate(images)]
+        return [count * config.first.epochs * max(1, config.first.turns) for count in accumulate(images)]
 
     def before_task(self, ctx: Context) -> None:
         if ctx.past is not None:

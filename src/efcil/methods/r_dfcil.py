@@ -28,10 +28,10 @@ class Refining(Training):
     refining_lr: float = 0.005
     """Their constant learning rate."""
 
-    def lr_factor(self, epoch: int) -> float:
+    def lr_factor(self, epoch: int, part: float = 0.0) -> float:
         if epoch >= self.epochs - self.refining_epochs and self.lr > 0:
             return self.refining_lr / self.lr
-        return super().lr_factor(epoch)
+        return super().lr_factor(epoch, part)
 
 
 class RDFCIL(Method):
