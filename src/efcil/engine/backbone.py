@@ -60,7 +60,9 @@ class Origin:
     @property
     def learnt(self) -> bool:
         """Whether the backbone has learnt something already: pretrained by its name, or by what the settings say."""
-        return self.config.backbone_training != "auto" or (self.given is None and self.config.backbone not in FROM_SCRATCH)
+        return self.config.backbone_training != "auto" or (
+            self.given is None and self.config.backbone not in FROM_SCRATCH
+        )
 
     def frozen(self, method: Method) -> bool:
         """Whether no task ever changes the backbone."""
