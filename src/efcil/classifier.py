@@ -86,6 +86,7 @@ class IncrementalClassifier:
         self.tasks_: list[int] = []  # classes of each head, which is what a partial_fit with new classes adds
         self.lessons_: list[dict[str, Any]] = []  # what was taught, in order and under the names of now
         self.saved_seconds_ = 0.0  # time that a checkpoint saved the last partial_fit
+        self.phase_seconds_: dict[str, float] = {}  # of the last partial_fit, what a checkpoint saved included
         self._method: Method = build_method(method, self.config.options)
         self._origin = Origin(self.config, None if isinstance(backbone, str) else checked_backbone(backbone))
         self._model: IncrementalModel | None = None
@@ -137,7 +138,7 @@ class IncrementalClassifier:
         new = len(classes) - len(self.classes_)
         self.classes_, self.tasks_ = classes, [*self.tasks_, *([new] if new else [])]
         self.lessons_ = [*self.lessons_, {"what": "taught", "classes": counted(names)}]
-        self.saved_seconds_ = ctx.saved_seconds
+        self.saved_seconds_, self.phase_seconds_ = ctx.saved_seconds, ctx.phase.seconds
         return self
 
     def plan(self, images: Any, labels: Labels | None = None, *, minutes: float | None = None) -> Plan:

@@ -56,7 +56,7 @@ def metrics_in(folder: Path) -> dict[str, Any]:
 
 
 def without_seconds(metrics: dict[str, Any]) -> dict[str, Any]:
-    steps = [{**step, "seconds": None} for step in metrics["steps"]]
+    steps = [{**step, "seconds": None, "phase_seconds": None} for step in metrics["steps"]]
     return {**metrics, "seconds": None, "steps": steps}
 
 
@@ -107,6 +107,55 @@ def test_metrics_hold_the_promised_names_and_agree_with_their_matrix(unbroken: P
         step = metrics["steps"][count - 1]
         assert {name: step[name] for name in NAMES} == pytest.approx(expected) and step["step"] == count
     assert {name: metrics[name] for name in NAMES} == pytest.approx(expected)
+
+
+def test_every_step_tells_its_time_by_phase_its_memory_and_its_spectrum(unbroken: Path) -> None:
+    metrics = metrics_in(unbroken)
+    for count, step in enumerate(metrics["steps"], start=1):
+        phases = step["phase_seconds"]
+        assert sum(phases.values()) == pytest.approx(step["seconds"], abs=0.02)
+        assert phases.keys() >= {"training", "statistics", "evaluation", "other"} and phases["training"] > 0
+        assert phases.keys() >= {"drift", "re-balancing"} if count > 1 else "drift" not in phases
+        classes = sum(metrics["classes_per_task"][:count])
+        assert len(step["spectrum"]) == classes - 1  # the rank of E_t
+        assert step["spectrum"] == sorted(step["spectrum"], reverse=True) and step["spectrum"][-1] > 0
+    kept = [step["kept_bytes"] for step in metrics["steps"]]
+    assert kept == sorted(kept) and kept[-1] == metrics["kept_bytes"] and kept[0] < kept[1]
+
+
+def test_the_confusion_matrix_counts_every_test_image_where_it_was_put(unbroken: Path) -> None:
+    metrics, about = metrics_in(unbroken), json.loads((unbroken / "run.json").read_text())
+    config = resolve("digits-cold5", "efc++", 0, CHANGES)
+    stream = Stream(data.load(config.data, None), config.stream, 0)
+    classifier = IncrementalClassifier.load(unbroken / "state.efcil")
+    order = [name for split in about["class_order"] for name in split]
+    expected = np.zeros((10, 10), dtype=int)
+    for task in stream:
+        for true, predicted in zip(task.test_labels, classifier.predict(task.test), strict=True):
+            expected[order.index(true), order.index(predicted)] += 1
+    assert metrics["confusion_matrix"] == expected.tolist()
+    ends = np.cumsum(metrics["classes_per_task"])
+    blocks = [expected[end - size : end] for end, size in zip(ends, metrics["classes_per_task"], strict=True)]
+    hits = [np.trace(block[:, end - len(block) :]) for block, end in zip(blocks, ends, strict=True)]
+    accuracies = [100 * hit / block.sum() for hit, block in zip(hits, blocks, strict=True)]
+    assert metrics["accuracy_matrix"][-1] == pytest.approx(accuracies)
+
+
+def test_states_are_kept_only_when_asked_for_and_are_those_of_each_step(
+    quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not (quick / "states").exists()
+    command = ["run", "digits-cold5", *sets(QUICK), "--out", str(tmp_path), "--keep-states"]
+    assert main(command) == 0
+    assert "kept states of 3 steps" in capsys.readouterr().out
+    folder = folder_in(tmp_path)
+    assert_equal_runs(folder, quick)
+    tasks = [IncrementalClassifier.load(folder / "states" / f"step-{step}.efcil").tasks_ for step in (1, 2, 3)]
+    assert tasks == [[4], [4, 3], [4, 3, 3]]
+    assert (folder / "states" / "step-3.efcil").read_bytes() == (folder / "state.efcil").read_bytes()
+    shutil.rmtree(folder / "states")
+    assert main([*command, "--resume"]) == 2  # what is not there any more is not made up
+    assert "--keep-states" in capsys.readouterr().err
 
 
 def test_the_table_says_the_same(unbroken: Path) -> None:
@@ -292,7 +341,7 @@ def test_a_run_stopped_at_any_moment_ends_bit_equal(moment: tuple[str, int, int]
     assert_equal_runs(tmp_path / "run", quick)
 
 
-@pytest.mark.parametrize("function", ["write_metrics", "accuracy_per_task"])
+@pytest.mark.parametrize("function", ["write_metrics", "evaluate"])
 def test_a_run_stopped_between_saving_and_writing_metrics_ends_bit_equal(
     function: str, quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,8 +358,12 @@ def test_a_run_stopped_between_saving_and_writing_metrics_ends_bit_equal(
         quick_run(tmp_path / "run")
     monkeypatch.undo()
     assert len(metrics_in(tmp_path / "run")["steps"]) == 1
+    before = metrics_in(tmp_path / "run")["learnt"]
     quick_run(tmp_path / "run", resume=True)
     assert_equal_runs(tmp_path / "run", quick)
+    step = metrics_in(tmp_path / "run")["steps"][1]  # the time before the interruption counts
+    assert step["seconds"] >= before["seconds"] > 0
+    assert {name: step["phase_seconds"][name] for name in before["phase_seconds"]} == before["phase_seconds"]
 
 
 def test_a_lost_last_row_of_the_metrics_is_measured_again(quick: Path, tmp_path: Path) -> None:

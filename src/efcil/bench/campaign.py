@@ -15,6 +15,7 @@ from typing import Any
 from efcil.bench.gpus import gpu_environment, visible_gpus
 from efcil.bench.results import Cell, append_result, read_results, record_path, rows_of
 from efcil.bench.runs import read_metrics
+from efcil.bench.states import states_size
 from efcil.engine import numerics
 from efcil.engine.locks import locked
 from efcil.errors import UserError
@@ -44,6 +45,10 @@ class Job:
             return read_metrics(self.folder / "metrics.json")
         except UserError:
             return {}
+
+    def has_states(self, wanted: bool) -> bool:
+        """Whether the run has kept the states that are wanted of it."""
+        return not wanted or states_size(self.folder)[0] > 0
 
 
 def cells(presets: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -79,21 +84,25 @@ def campaign(
     data_root: Path | None,
     workers: int,
     watch: Callable[[list[Job]], None] = lambda jobs: None,
+    keep_states: bool = False,
 ) -> list[Job]:
-    """Run what the results do not have with these settings, ``workers`` at a time; returns what became of each."""
+    """Run what the results do not have with these settings, ``workers`` at a time; returns what became of each.
+
+    With ``keep_states`` a run without its states counts as not done.
+    """
     if workers < 1:
         raise UserError(f"--workers takes the number of runs at the same time, at least 1, not {workers}.")
     jobs = [Job(cell, out / cell.name) for cell in todo]  # a wrong name fails now, not in an hour
     done = read_results(results)
     for job in jobs:
-        job.status = "done" if rows_of(done, [job.cell]) else "waiting"
+        job.status = "done" if rows_of(done, [job.cell]) and job.has_states(keep_states) else "waiting"
     gpus = visible_gpus(os.environ)
     try:
         while any(job.status in ("waiting", "running") for job in jobs):
             for job in jobs:
                 if job.process is not None and job.process.poll() is not None:
                     _finish(job, results)
-                elif job.status == "waiting" and record_path(results, job.cell).exists():
+                elif job.status == "waiting" and recorded(results, job.cell) and job.has_states(keep_states):
                     job.status = "done"  # by another campaign
             for job in in_turn(jobs):
                 free = set(range(workers)) - {job.slot for job in jobs if job.status == "running"}
@@ -101,7 +110,7 @@ def campaign(
                     break
                 if _claimed(job):
                     job.slot = min(free)
-                    _start(job, data_root, gpus)
+                    _start(job, data_root, gpus, keep_states)
             watch(jobs)
             time.sleep(POLL_SECONDS)
     finally:
@@ -112,6 +121,11 @@ def campaign(
             job.claim.close()
     watch(jobs)
     return jobs
+
+
+def recorded(results: Path, cell: Cell) -> bool:
+    """Whether the record of this run is there by now."""
+    return record_path(results, cell).exists()
 
 
 def in_turn(jobs: Sequence[Job]) -> Iterator[Job]:
@@ -133,13 +147,14 @@ def _claimed(job: Job) -> bool:
     return True
 
 
-def _start(job: Job, data_root: Path | None, gpus: Sequence[str]) -> None:
+def _start(job: Job, data_root: Path | None, gpus: Sequence[str], keep_states: bool = False) -> None:
     cell = job.cell
     command = [sys.executable, "-m", "efcil", "run", cell.preset, "--method", cell.method, "--resume"]
     command += ["--seed", str(cell.seed), "--out", str(job.folder.parent)]
     command += ["--first-tasks", str(job.folder.parent / "first-tasks")]  # the same for most methods: train it once
     command += [part for change in cell.changes for part in ("--set", change)]
     command += ["--data-root", str(data_root)] if data_root else []
+    command += ["--keep-states"] if keep_states else []
     own_gpu = gpu_environment(job.slot, gpus, cell.config.classifier.device)
     environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ, **own_gpu}
     with (job.folder / "output.txt").open("ab") as output:

@@ -4,6 +4,7 @@ config.yaml      every setting, resolved
 run.json         preset, method, seed, class order of each step, versions
 metrics.json     accuracy matrix and the paper's numbers, rewritten after every step (metrics.csv: one row per step)
 state.efcil      the classifier after the last finished step
+states/          the classifier after every step, when asked for
 log.txt          one line per epoch and step, and per minute of a long stage
 checkpoint.efcil the step being learnt as it was some epochs ago, while there is one
 .lock            held by the process that works on the folder
@@ -27,17 +28,22 @@ from typing import Any, Protocol
 import yaml
 
 from efcil import __version__, data
-from efcil.bench.evaluate import accuracy_per_task
+from efcil.bench.evaluate import evaluate
 from efcil.bench.metrics import NAMES, summarize
 from efcil.bench.scenarios import config_digest, flat, number_settings
+from efcil.bench.states import kept_states, state_path
 from efcil.classifier import IncrementalClassifier
 from efcil.config import RunConfig, to_dict
 from efcil.data.stream import Stream
 from efcil.engine import numerics
 from efcil.engine.locks import locked
+from efcil.engine.numerics import above_rounding
+from efcil.engine.phases import Phases
 from efcil.engine.progress import Watcher
 from efcil.engine.state import write_bytes, write_text
 from efcil.errors import UserError
+from efcil.paper.efm import spectrum
+from efcil.parts.consolidation import Consolidating
 
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
 LOCK = ".lock"
@@ -71,17 +77,21 @@ def run(
     data_root: Path | None = None,
     resume: bool = False,
     first_tasks: Path | None = None,
+    keep_states: bool = False,
 ) -> dict[str, Any]:
     """Learn and evaluate every step; returns the metrics. A run that was cut off goes on with ``resume``.
 
     ``first_tasks`` is a folder where runs leave the trained first task for others that would train the same.
+    ``keep_states`` keeps the classifier after every step.
     """
     metrics = existing_metrics(folder, config, resume)
+    if keep_states and metrics:
+        kept_states(folder, metrics["first_step"], len(metrics["steps"]))
     if metrics.get("finished"):
         return metrics
     with claimed(folder):
         metrics = existing_metrics(folder, config, resume)  # another process may have worked on it until just now
-        return learn_stream(config, preset, folder, watcher, data_root, first_tasks, metrics)
+        return learn_stream(config, preset, folder, watcher, data_root, first_tasks, metrics, keep_states)
 
 
 def learn_stream(
@@ -92,6 +102,7 @@ def learn_stream(
     data_root: Path | None,
     first_tasks: Path | None,
     metrics: dict[str, Any],
+    keep_states: bool,
 ) -> dict[str, Any]:
     """The steps that the metrics do not have yet."""
     c = config.classifier
@@ -111,7 +122,7 @@ def learn_stream(
     watcher.begin(metrics, classifier.work([len(task.train) for task in stream]))
     check_in_step(folder, len(classifier.tasks_), len(metrics["steps"]))
     for index in range(len(metrics["accuracy_matrix"]), len(stream)):
-        started = time.monotonic()
+        started, phases = time.monotonic(), Phases()
         if len(classifier.tasks_) == index:  # otherwise it was learnt and saved, but cut off before it was evaluated
             task = stream.task(index)
             shared = None
@@ -128,10 +139,27 @@ def learn_stream(
             started -= classifier.saved_seconds_
             if shared:
                 copy(checkpoint, shared)
+            phases.add(classifier.phase_seconds_)
+            # Before the state: a run that is cut off before it has evaluated the step still knows how long it took.
+            learnt = {"seconds": round(time.monotonic() - started, 2), "phase_seconds": rounded(phases.seconds)}
+            write_metrics(folder, {**metrics, "learnt": learnt})
             classifier.save(state)
-        accuracies = accuracy_per_task(classifier, stream, index + 1)
-        metrics = with_step(metrics, accuracies, time.monotonic() - started, finished=index + 1 == len(stream))
+        else:
+            learnt = metrics.get("learnt", {"seconds": 0.0, "phase_seconds": {}})
+            started -= learnt["seconds"]
+            phases.add(learnt["phase_seconds"])
+        metrics.pop("learnt", None)
+        if keep_states:
+            copy(state, state_path(folder, stream.first_step + index))
+        with phases("evaluation"):
+            evaluation = evaluate(classifier, stream, index + 1)
+        seconds, last = time.monotonic() - started, index + 1 == len(stream)
+        step = {"kept_bytes": classifier.kept_bytes, **spectrum_of(classifier)}
+        step["phase_seconds"] = rounded({**phases.seconds, "other": max(0.0, seconds - sum(phases.seconds.values()))})
+        metrics = with_step(metrics, evaluation.accuracy_per_task, seconds, last, step)
         metrics["kept_bytes"] = classifier.kept_bytes
+        if last:
+            metrics["confusion_matrix"] = evaluation.confusion_matrix
         write_metrics(folder, metrics)
         checkpoint.unlink(missing_ok=True)
         watcher.finished_step(metrics)
@@ -231,9 +259,20 @@ def read_metrics(path: Path) -> dict[str, Any]:
     rows = [isinstance(row, list) and len(row) == len(whole) for row in metrics["accuracy_matrix"]]
     if not all(whole) or not all(rows) or len(rows) != len(whole) or len(whole) > len(metrics["classes_per_task"]):
         raise damaged(path, "its steps and its accuracy matrix do not fit each other")
+    learnt = metrics.get("learnt", {"seconds": 0.0, "phase_seconds": {}})
+    if (
+        not isinstance(learnt, dict)
+        or not _is_number(learnt.get("seconds"))
+        or not _are_numbers(learnt.get("phase_seconds"))
+    ):
+        raise damaged(path, "the time that the last step took is not a number")
     if whole and not all(_is_number(metrics.get(name)) for name in NAMES):
         raise damaged(path, "its last numbers are missing")
     return metrics
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, dict) and all(map(_is_number, values.values()))
 
 
 def _is_number(value: object) -> bool:
@@ -305,11 +344,26 @@ def check_in_step(folder: Path, learnt: int, measured: int) -> None:
         )
 
 
-def with_step(metrics: dict[str, Any], accuracies: list[float], seconds: float, finished: bool) -> dict[str, Any]:
+def rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in seconds.items()}
+
+
+def spectrum_of(classifier: IncrementalClassifier) -> dict[str, list[float]]:
+    """The eigenvalues of E_t that are more than rounding, greatest first (Fig. 10); nothing without an EFM."""
+    method = classifier._method
+    if not isinstance(method, Consolidating):
+        return {}
+    values, _ = spectrum(method.memory.efm)
+    return {"spectrum": [float(f"{value:.6g}") for value in values[above_rounding(values, method.memory.efm.dtype)]]}
+
+
+def with_step(
+    metrics: dict[str, Any], accuracies: list[float], seconds: float, finished: bool, more: dict[str, Any]
+) -> dict[str, Any]:
     """The metrics with one more row of the accuracy matrix, entries of later tasks being null."""
     matrix = [[*row, None] for row in metrics["accuracy_matrix"]] + [accuracies]
     summary = summarize(matrix, metrics["classes_per_task"][: len(matrix)])
-    step = {"step": metrics["first_step"] + len(matrix) - 1, **summary, "seconds": round(seconds, 2)}
+    step = {"step": metrics["first_step"] + len(matrix) - 1, **summary, "seconds": round(seconds, 2), **more}
     return {
         **metrics,
         **summary,
@@ -329,7 +383,18 @@ def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
     for step, row in zip(metrics["steps"], metrics["accuracy_matrix"], strict=True):
         writer.writerow([step["step"], *(f"{step[name]:.4f}" for name in NAMES), step["seconds"], *row])
     write_text(folder / "metrics.csv", table.getvalue())
-    write_text(folder / "metrics.json", json.dumps(metrics, indent=2))
+    write_text(folder / "metrics.json", as_json(metrics))
+
+
+def as_json(value: Any, indent: str = "") -> str:
+    """JSON with a line per entry, but lists of numbers on one line: a matrix looks like one."""
+    inner = f"{indent}  "
+    if isinstance(value, dict) and value:
+        entries = [f"{inner}{json.dumps(name)}: {as_json(item, inner)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+        return "[\n" + ",\n".join(f"{inner}{as_json(item, inner)}" for item in value) + f"\n{indent}]"
+    return json.dumps(value)
 
 
 def stored_image_size(config: RunConfig) -> int | None:

@@ -44,6 +44,14 @@ def add_out(command: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def add_keep_states(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--keep-states",
+        action="store_true",
+        help="keep the classifier after every step, for figures that look at it; says how large they are",
+    )
+
+
 def add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL", help="a model file, such as pets.efcil")
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_data_root, add_json, add_out
+from efcil.commands.arguments import add_command, add_data_root, add_json, add_keep_states, add_out
 
 
 def add(commands: Any) -> None:
@@ -35,6 +35,7 @@ def add(commands: Any) -> None:
         help="table of finished runs, made from the records beside it (results/runs.csv)",
     )
     command.add_argument("--workers", type=int, metavar="N", help="runs at the same time (one per core)")
+    add_keep_states(command)
     command.add_argument(
         "--dry-run", action="store_true", help="only list what is done, what would be run, and which rows are stale"
     )
@@ -50,6 +51,7 @@ def bench(args: argparse.Namespace) -> None:
     from efcil.bench.display import campaign_table, plan_table, summary_table
     from efcil.bench.grids import expanded
     from efcil.bench.results import planned, read_results, rows_of, stale_rows, summary
+    from efcil.bench.states import states_size
 
     console = Console(stderr=args.json)
     todo = cells(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
@@ -67,6 +69,7 @@ def bench(args: argparse.Namespace) -> None:
             args.data_root,
             (os.cpu_count() or 1) if args.workers is None else args.workers,
             lambda jobs: live.update(campaign_table(jobs)),
+            args.keep_states,
         )
     results = read_results(args.results)
     lines = summary(rows_of(results, todo))
@@ -78,6 +81,9 @@ def bench(args: argparse.Namespace) -> None:
             "They count for nothing; --dry-run lists them.",
             highlight=False,
         )
+    if args.keep_states:
+        counts, megabytes = zip(*(states_size(job.folder) for job in jobs), strict=True)
+        console.print(f"\nkept states of {sum(counts)} steps, {sum(megabytes):.1f} MB in {args.out}", highlight=False)
     if args.json:
         print(json.dumps(lines, indent=2))
     failed = [job for job in jobs if job.status == "failed"]

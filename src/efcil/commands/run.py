@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_data_root, add_json, add_out
+from efcil.commands.arguments import add_command, add_data_root, add_json, add_keep_states, add_out
 
 
 def add(commands: Any) -> None:
@@ -30,6 +30,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--first-tasks", type=Path, metavar="DIR", help="share the trained first task with runs that have the same one"
     )
+    add_keep_states(command)
     command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
     add_json(command, "print the metrics as JSON on standard output")
 
@@ -39,12 +40,16 @@ def run(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from efcil.bench.console import print_results
+    from efcil.bench.states import states_size
 
     console = Console(stderr=args.json)
     metrics, folder = run_one(
         console, **{name: value for name, value in vars(args).items() if name not in ("command", "json")}
     )
     print_results(console, metrics, folder)
+    if args.keep_states:
+        count, megabytes = states_size(folder)
+        console.print(f"kept states of {count} steps, {megabytes:.1f} MB", highlight=False)
     if args.json:
         print(json.dumps({"folder": str(folder), **metrics}))
 
@@ -60,6 +65,7 @@ def run_one(
     resume: bool = False,
     tensorboard: bool = False,
     first_tasks: Path | None = None,
+    keep_states: bool = False,
 ) -> tuple[dict[str, Any], Path]:
     """One run with its display; returns its metrics and its folder."""
     from efcil.bench.console import RunDisplay
@@ -70,4 +76,4 @@ def run_one(
     config = resolve(preset, method, seed, changes)
     folder = out / run_name(preset, config, changes)
     with RunDisplay(console, folder, method, tensorboard) as display:
-        return run_stream(config, preset, folder, display, data_root, resume, first_tasks), folder
+        return run_stream(config, preset, folder, display, data_root, resume, first_tasks, keep_states), folder

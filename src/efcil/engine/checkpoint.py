@@ -25,6 +25,7 @@ class Checkpoint:
     def __init__(self, path: Path | None, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> None:
         self.path, self.ctx, self.method, self.optimizer = path, ctx, method, optimizer
         self.begun = self.written = time.monotonic()
+        self.earlier = ctx.phase.seconds  # before what ``seconds`` counts
 
     @property
     def shared(self) -> bool:
@@ -52,7 +53,14 @@ class Checkpoint:
             **state.prefixed("method", {} if self.shared else self.method.progress()),
         }
         seconds = self.ctx.saved_seconds + time.monotonic() - self.begun
-        meta = {"task": self.ctx.task, "identity": self.ctx.identity, "epochs_done": epochs_done, "seconds": seconds}
+        phases = {name: spent - self.earlier.get(name, 0.0) for name, spent in self.ctx.phase.seconds.items()}
+        meta = {
+            "task": self.ctx.task,
+            "identity": self.ctx.identity,
+            "epochs_done": epochs_done,
+            "seconds": seconds,
+            "phase_seconds": phases,
+        }
         state.write(self.path, "checkpoint", tensors, meta)
         self.written = time.monotonic()
 
@@ -79,4 +87,5 @@ class Checkpoint:
         if not self.shared:
             self.method.load_progress(state.section("method", tensors))
         self.ctx.saved_seconds = float(meta["seconds"])
+        self.ctx.phase.add(meta.get("phase_seconds", {}))  # older files do not have it
         return int(meta["epochs_done"])

@@ -15,6 +15,7 @@ from efcil.data.augment import Augmentation
 from efcil.data.images import ImageSet, image_bytes
 from efcil.data.prefetch import prefetched
 from efcil.engine.model import IncrementalModel
+from efcil.engine.phases import Phases
 from efcil.engine.preprocessing import Preprocessing
 from efcil.engine.progress import Report, Silent, Watcher
 from efcil.rng import generator
@@ -55,7 +56,12 @@ class Context:
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
     watcher: Watcher = field(default_factory=Silent)
+    phase: Phases = field(default_factory=Phases)  # ``with ctx.phase("drift"):`` counts the time of what is within
     _extracted: tuple[ImageSet, Tensor] | None = None  # features of a frozen backbone, which are computed once
+
+    def __post_init__(self) -> None:
+        if self.device.type != "cpu":
+            self.phase = Phases(torch.get_device_module(self.device).synchronize)
 
     @property
     def first(self) -> bool:

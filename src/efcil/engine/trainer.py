@@ -31,7 +31,8 @@ def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> 
             ctx.model.freeze_batchnorm()
         ctx.watcher.stage(ctx.task, "before the epochs")
         ctx.reseed("before")
-        method.before_task(ctx)
+        with ctx.phase("preparation"):
+            method.before_task(ctx)
         training = method.training(ctx)
         if training.turns:
             ctx.model.add_rotation_head(ctx.classes, ctx.rng)
@@ -42,7 +43,8 @@ def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> 
         check_network(ctx)
         ctx.watcher.stage(ctx.task, "after the epochs")
         ctx.reseed("after")
-        method.after_task(ctx)
+        with ctx.phase("statistics"):  # of which a method may name parts
+            method.after_task(ctx)
         check_network(ctx)
         if not all(torch.isfinite(tensor).all() for tensor in method.state().values()):
             raise diverged(f"What {method.name} remembers stopped being numbers at the end of task {ctx.task + 1}")
@@ -58,11 +60,27 @@ def train(
     done = checkpoint.load()
     if done is None and not checkpoint.shared:  # nothing of this method in what others may go on from
         ctx.reseed("prepare")
-        if method.prepare(ctx):
+        with ctx.phase("preparation"):
+            prepared = method.prepare(ctx)
+        if prepared:
             checkpoint.write(epochs_done=0)
+    with ctx.phase("training"):
+        train_epochs(ctx, method, training, optimizer, rates, checkpoint, done or 0)
+
+
+def train_epochs(
+    ctx: Context,
+    method: Method,
+    training: Training,
+    optimizer: torch.optim.Optimizer,
+    rates: list[float],
+    checkpoint: Checkpoint,
+    done: int,
+) -> None:
+    """The epochs after the first ``done`` ones."""
     compute_loss = method.first_loss if ctx.first else method.loss
     shown_each = shown(ctx, method, training)
-    for epoch in range(done or 0, training.epochs):
+    for epoch in range(done, training.epochs):
         ctx.reseed("epoch", epoch)
         ctx.model.train()
         rows = shuffled_batches(len(ctx.images), training.batch_size, ctx.rng)

@@ -62,7 +62,8 @@ class EFC(Consolidating):
 
     def after_task(self, ctx: Context) -> None:
         if not ctx.first:
-            self.memory.update_prototypes(ctx)
+            with ctx.phase("drift"):
+                self.memory.update_prototypes(ctx)
         self.memory.remember(ctx)
 
 

@@ -48,8 +48,10 @@ class EFCPlusPlus(Consolidating):
 
     def after_task(self, ctx: Context) -> None:
         if not ctx.first:
-            self.memory.update_prototypes(ctx)  # prototype update with E_{t−1} (Eqs. 14-15)
-            self.rebalance(ctx)  # prototype re-balancing of W_t (Eq. 13)
+            with ctx.phase("drift"):
+                self.memory.update_prototypes(ctx)  # prototype update with E_{t−1} (Eqs. 14-15)
+            with ctx.phase("re-balancing"):
+                self.rebalance(ctx)  # prototype re-balancing of W_t (Eq. 13)
         self.memory.remember(ctx)  # P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t)
 
     def rebalance(self, ctx: Context) -> None:
