@@ -387,12 +387,13 @@ class IncrementalClassifier:
             classifier = cls.from_config(saved.config)
         if backbone is not None:
             classifier._origin = Origin(saved.config, checked_backbone(backbone))
-        saved.check_tensors(path, classifier._method, backbone)
+        saved.check_kept(path, classifier._method, saved.check_network(path, backbone))
         classifier.classes_, classifier.tasks_, classifier.lessons_ = saved.classes, saved.tasks, saved.lessons
         classifier._preprocessing = saved.preprocessing
         where = classifier._device()
         classifier._model = saved.model(backbone, where)
-        classifier._method.load_state({name: tensor.to(where) for name, tensor in saved.kept.items()})
+        with cannot_be_used(path):
+            classifier._method.load_state({name: tensor.to(where) for name, tensor in saved.kept.items()})
         return classifier
 
     # As scikit-learn has it

@@ -233,9 +233,9 @@ def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
 # Files that no accident makes: the checksum is right, the content is not
 
 
-def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
+def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any], content: bytes | None = None) -> bytes:
     """The saved classifier with this change to its tensors and its description, and the checksum that goes with it."""
-    path.write_bytes(classifier_bytes())
+    path.write_bytes(classifier_bytes() if content is None else content)
     tensors, meta = state.read(path, "classifier")
     change(tensors, meta)
     state.write(path, "classifier", tensors, meta)
@@ -301,13 +301,102 @@ def test_a_forged_file_is_refused_in_a_sentence_that_names_it(name: str, tmp_pat
     assert re.search(message, refused(path, forged(path, change)))
 
 
+# The same for a network of our own, which is loaded or serves another classifier as its backbone
+
+
+@cache
+def network_bytes() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.efcil"
+        make_learner("finetune").partial_fit(*make_blobs(["cat", "dog"])).save(path)
+        return path.read_bytes()
+
+
+def as_backbone(path: Path) -> IncrementalClassifier:
+    return make_learner("freeze", backbone=str(path)).partial_fit(*make_blobs(["cow", "hen"]))
+
+
+NETWORK_FORGERIES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = {
+    **{
+        name: FORGERIES[name] for name in FORGERIES if name.startswith("no ") and name not in ("no weight", "no memory")
+    },
+    **{name: FORGERIES[name] for name in ("a billion classes", "a class twice", "an unknown setting")},
+    **{name: FORGERIES[name] for name in ("a side of zero", "two channels", "a spread of zero", "NaN in a weight")},
+    "no weight": (lambda t, m: t.pop("model.backbone.stem.conv.weight"), r"does not fit .*stem.conv.weight"),
+    "another weight": (lambda t, m: t.update({"model.backbone.stem.conv.weight": zeros(9)}), "does not fit .*stem"),
+    "infinity in a weight": (
+        lambda t, m: t["model.backbone.stem.conv.weight"].fill_(torch.inf),
+        "conv.weight holds inf",
+    ),
+    "infinity in a head": (lambda t, m: t["model.heads.0"].fill_(torch.inf), "model.heads.0 holds infinite"),
+    "a network nobody knows": (lambda t, m: m["architecture"].update(name="resnet99"), "no backbone called 'resnet99'"),
+    "an architecture that is a word": (lambda t, m: m.update(architecture="resnet18"), "architecture is a section"),
+    "a field of no architecture": (lambda t, m: m["architecture"].update(depth=3), "no field in architecture"),
+    "a negative width": (lambda t, m: m["architecture"].update(width=-4), "a network of width -4"),
+    "a width of words": (lambda t, m: m["architecture"].update(width="wide"), "architecture.width"),
+    "a stem that is none": (lambda t, m: m["architecture"].update(stem="medium"), "with a 'medium' stem"),
+    "no stride": (lambda t, m: m["architecture"].update(stem_stride=0), "stem of stride 0"),
+}
+
+
+@pytest.mark.parametrize("read", [IncrementalClassifier.load, as_backbone], ids=["loaded", "as backbone"])
+@pytest.mark.parametrize("name", NETWORK_FORGERIES)
+def test_a_forged_network_is_refused_in_a_sentence_that_names_it(
+    name: str, read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    change, message = NETWORK_FORGERIES[name]
+    path = tmp_path / "forged.efcil"
+    content = forged(path, change, network_bytes())
+    assert re.search(message, refused(path, content, read))
+
+
+def test_a_network_that_was_not_forged_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.efcil"
+    path.write_bytes(network_bytes())
+    assert as_backbone(path).classes_.tolist() == ["cow", "hen"]
+    assert IncrementalClassifier.load(path).classes_.tolist() == ["cat", "dog"]
+
+
+def test_a_mask_may_be_infinite(tmp_path: Path) -> None:
+    """Transformers hide places with −∞, in a buffer that nobody learns."""
+    backbone = TinyNet()
+    backbone.register_buffer("mask", torch.full((3,), -torch.inf))
+    make_learner("freeze", backbone=backbone).partial_fit(*make_blobs(["cat", "dog"])).save(tmp_path / "a.efcil")
+    assert IncrementalClassifier.load(tmp_path / "a.efcil", backbone=backbone).tasks_ == [2]
+
+
+# What methods keep: numbers that cannot be true of each other
+
+KEPT_FORGERIES: dict[str, tuple[str, dict[str, torch.Tensor], str]] = {
+    "too many rows": ("lda", {"counts": torch.tensor([7, 6])}, "ask for 11 rows of factors, but there are 10"),
+    "too few rows": ("lda", {"counts": torch.tensor([6, 5])}, "ask for 9 rows of factors, but there are 10"),
+    "a class of no image": ("lda", {"counts": torch.tensor([0, 12])}, "a class of 0 images is counted"),
+    "less than no image": ("lda", {"counts": torch.tensor([-3, 6])}, "a class of -3 images is counted"),
+    "countless images": ("lda", {"counts": torch.full((2,), 2**62)}, "ask for 12 rows of factors"),
+    "means of half the bits": ("lda", {"means": zeros(2, 6)}, "must be float64 of shape .* not float32"),
+    "rows that are no share": ("efc++", {"factor_rows": torch.tensor([99, 1])}, "must share out"),
+    "means of twice the bits": ("efc++", {"means": zeros(2, 6).double()}, "must be float32 of shape .* not float64"),
+    "an EFM of half the bits": ("efc++", {"efm": zeros(6, 6).half()}, "must be float32 of shape .* not float16"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_FORGERIES)
+def test_forged_numbers_of_a_method_are_refused(name: str, tmp_path: Path) -> None:
+    method, changed, message = KEPT_FORGERIES[name]
+    path = tmp_path / "a.efcil"
+    make_learner(method, backbone=TinyNet(), options=QUICK.get(method, {})).partial_fit(
+        *make_blobs(["cat", "dog"])
+    ).save(path)
+    tensors, meta = state.read(path, "classifier")
+    state.write(path, "classifier", {**tensors, **state.prefixed("method", changed)}, meta)
+    assert re.search(message, refused(path, path.read_bytes()))
+
+
 def test_a_network_wider_than_the_file_is_refused_before_it_takes_memory(tmp_path: Path) -> None:
     path = tmp_path / "wide.efcil"
-    make_learner("finetune").partial_fit(*make_blobs(["cat", "dog"])).save(path)
-    tensors, meta = state.read(path, "classifier")
-    meta["config"]["width"] = 10**6  # ten petabytes of weights
-    state.write(path, "classifier", tensors, meta)
-    assert "model.heads.0" in refused(path, path.read_bytes())
+    content = forged(path, lambda t, m: m["architecture"].update(width=10**6), network_bytes())  # petabytes of weights
+    for read in (IncrementalClassifier.load, as_backbone):
+        assert "model.heads.0" in refused(path, content, read)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -90,6 +90,7 @@ def from_classifier(path: Path) -> Pretrained:
         raise UserError(
             f"{path} was learnt with a backbone of its own, of which it holds the weights but not the code."
         )
+    saved.check_network(path)
     seen = saved.preprocessing
     image_input = ImageInput(seen.stored, seen.size, seen.mean, seen.std, seen.interpolation)
     return Pretrained(saved.architecture, image_input, lambda: state.section("model.backbone", saved.network))

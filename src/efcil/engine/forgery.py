@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from efcil.backbones.pretrained import Architecture
 from efcil.engine.method import Method, words_and_type
+from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
 from efcil.errors import UserError
 
@@ -62,21 +64,30 @@ def check_preprocessing(path: Path, preprocessing: Preprocessing) -> None:
         raise refused(path, f"its mean {p.mean} and std {p.std} must be three numbers each, the std above zero")
 
 
-def check_network(
-    path: Path, tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], tasks: Sequence[int], feature_dim: int
-) -> None:
-    """A head for every task, the backbone's own tensors (``network``), and no others."""
-    heads = {f"model.heads.{index}": (count, feature_dim) for index, count in enumerate(tasks)}
-    expected = {f"model.backbone.{name}": tuple(tensor.shape) for name, tensor in network.items()}
+def check_architecture(path: Path, architecture: Architecture) -> None:
+    """A network that can be built; its name is looked up by whoever builds it."""
+    a = architecture
+    if a.width < 1 or a.stem not in ("small", "large") or a.stem_stride < 1:
+        raise refused(path, f"a network of width {a.width} with a {a.stem!r} stem of stride {a.stem_stride} is none")
+
+
+def check_network(path: Path, tensors: Mapping[str, Tensor], pattern: IncrementalModel, tasks: Sequence[int]) -> None:
+    """A head for every task, the tensors of the backbone, and no others; nothing that is learnt is infinite."""
+    heads = {f"model.heads.{index}": (count, pattern.feature_dim) for index, count in enumerate(tasks)}
+    backbone = {f"model.backbone.{name}": tuple(t.shape) for name, t in pattern.backbone.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name, shape in heads.items():
         if found.pop(name, None) != shape:
             raise refused(path, f"{name} is missing or has not the shape {shape} that its tasks ask for")
-    if found != expected:
-        differing = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    if found != backbone:
+        differing = min(name for name in found.keys() | backbone.keys() if found.get(name) != backbone.get(name))
         raise UserError(
             f"{path} does not fit the backbone (it differs in {differing}); give the one it was saved with."
         )
+    learnt = [f"model.backbone.{name}" for name, _ in pattern.backbone.named_parameters()]  # a mask may be infinite
+    for name in [*heads, *learnt]:
+        if not torch.isfinite(tensors[name]).all():
+            raise refused(path, f"{name} holds infinite numbers")
 
 
 def check_kept(path: Path, kept: Mapping[str, Tensor], method: Method, sizes: Mapping[str, int]) -> None:
@@ -98,7 +109,7 @@ def check_kept(path: Path, kept: Mapping[str, Tensor], method: Method, sizes: Ma
         same = len(words) == tensor.ndim and all(
             known.setdefault(word, size) == size for word, size in zip(words, tensor.shape, strict=True)
         )
-        if not same or tensor.is_floating_point() != dtype.startswith("float"):
+        if not same or str(tensor.dtype) != f"torch.{dtype}":
             wanted = ", ".join(str(known.get(word, word)) for word in words)
             raise refused(path, f"method.{name} must be {dtype} of shape ({wanted}), not {description(tensor)}")
         if not torch.isfinite(tensor).all():

@@ -73,6 +73,8 @@ class SavedClassifier:
             architecture = None if meta["custom_backbone"] else saved_architecture(meta, config, preprocessing)
         forgery.check_classes(path, meta["classes"], meta["tasks"])
         forgery.check_preprocessing(path, preprocessing)
+        if architecture is not None:
+            forgery.check_architecture(path, architecture)
         return cls(
             config=config,
             classes=classes,
@@ -86,16 +88,20 @@ class SavedClassifier:
             kept=state.section("method", tensors),
         )
 
-    def check_tensors(self, path: Path, method: Method, given: nn.Module | None) -> None:
-        """Compare with the network as it should be; one of any width takes no memory on the device meta."""
+    def check_network(self, path: Path, given: nn.Module | None = None) -> IncrementalModel:
+        """Compare with the network as it should be, which is returned; of any width it takes no memory (meta)."""
         if given is not None:
             backbone = copy.deepcopy(given)
         else:
             assert self.architecture is not None
-            with torch.device("meta" if self.architecture.name in FROM_SCRATCH else "cpu"):
+            with torch.device("meta" if self.architecture.name in FROM_SCRATCH else "cpu"), cannot_be_used(path):
                 backbone = without_weights(self.architecture)
         pattern = self._frozen(IncrementalModel(backbone))
-        forgery.check_network(path, self.network, backbone.state_dict(), self.tasks, pattern.feature_dim)
+        forgery.check_network(path, self.network, pattern, self.tasks)
+        return pattern
+
+    def check_kept(self, path: Path, method: Method, pattern: IncrementalModel) -> None:
+        """Compare what is kept of the classes with what this method keeps beside this network."""
         parameters = sum(weight.numel() for weight in trained_weights(pattern))
         sizes = {"m": len(self.classes), "n": pattern.feature_dim, "P": parameters}
         forgery.check_kept(path, self.kept, method, sizes)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from efcil.engine.numerics import contrasts, triangular
+from efcil.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ class ClassSums:
 
     @classmethod
     def from_state(cls, state: dict[str, Tensor]) -> ClassSums:
-        """The inverse of state()."""
-        counts, means = state["counts"], state["means"]
+        """The inverse of state(), which may come from a file that somebody has changed."""
+        counts, means, factors = (state[name] for name in ("counts", "means", "factors"))
+        if len(counts) and counts.min() < 1:
+            raise UserError(f"a class of {int(counts.min())} images is counted, but each has at least one.")
         rows = (counts - 1).clamp(max=means.shape[1]).tolist()
-        return cls(counts, means, state["factors"].split(rows))
+        if sum(rows) != len(factors):
+            raise UserError(f"the counts of images ask for {sum(rows)} rows of factors, but there are {len(factors)}.")
+        return cls(counts, means, factors.split(rows))
