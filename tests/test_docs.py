@@ -87,6 +87,7 @@ def test_every_method_has_a_page_with_all_options_and_their_defaults(method: str
     text = (DOCS / "methods" / f"{method}.md").read_text()
     assert "## Differences from the publication" in text
     assert f"--method {method}" in text
+    assert f"**A class taught again** is {'refined' if METHODS[method].refines else 'refused'}" in text
     option_default_from_what = r"^\| `([\w.]+)` \| (.*?) \| .* \| .* \|$"
     described = dict(re.findall(option_default_from_what, text, re.MULTILINE))
     for name, default in options(METHODS[method].Options):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from efcil.engine.fingerprint import fingerprint
 from efcil.engine.labels import Labels, columns_of, counted, label_array, labelled_images, renamed, without
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel, checked_backbone
-from efcil.engine.plan import Plan, measured_speed, planned, within_minutes, within_steps
+from efcil.engine.plan import Plan, measured_costs, planned, within_steps
 from efcil.engine.preprocessing import Preprocessing, interpolation, seen_side, stored_side
 from efcil.engine.progress import Silent, Watcher
 from efcil.engine.saved import SavedClassifier, cannot_be_used
@@ -112,10 +113,10 @@ class IncrementalClassifier:
         """Learn the classes of these images; classes that are known already are refined where the method can.
 
         ``images``: a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a list of file paths, PIL images or
-        arrays, or, then without ``labels``, a folder of class folders or a torch data set of (image, label). If
-        anything fails or is interrupted, the classifier stays as it was. ``minutes`` lowers the epochs to what fits
-        into the time on this machine. ``checkpoint`` is a file for what was learnt so far, written every
-        ``checkpoint_seconds`` and after the last epoch: when it exists, learning goes on from it. ``past`` gives
+        arrays, one of those, or, then without ``labels``, a folder or zip of class folders or a torch data set of
+        (image, label). If anything fails or is interrupted, the classifier stays as it was. ``minutes`` lowers the
+        epochs to what fits into the time on this machine. ``checkpoint`` is a file for what was learnt so far, written
+        every ``checkpoint_seconds`` and after the last epoch: when it exists, learning goes on from it. ``past`` gives
         earlier images to methods that are not exemplar-free, and to no other.
         """
         if minutes is not None and checkpoint is not None:
@@ -141,9 +142,16 @@ class IncrementalClassifier:
         self.saved_seconds_, self.phase_seconds_ = ctx.saved_seconds, ctx.phase.seconds
         return self
 
-    def plan(self, images: Any, labels: Labels | None = None, *, minutes: float | None = None) -> Plan:
+    def plan(
+        self,
+        images: Any,
+        labels: Labels | None = None,
+        *,
+        past: tuple[Any, Labels] | None = None,
+        minutes: float | None = None,
+    ) -> Plan:
         """What partial_fit of these images would do, and about how long that takes on this machine."""
-        ctx, _, _ = self._prepared(images, labels, None)
+        ctx, _, _ = self._prepared(images, labels, past)
         return self._planned(ctx, self._method, minutes)
 
     def _prepared(
@@ -186,16 +194,18 @@ class IncrementalClassifier:
 
     def _planned(self, ctx: Context, method: Method, minutes: float | None) -> Plan:
         """Measure how fast this machine is, and lower the epochs to what fits into the minutes."""
+        if minutes is not None and not 0 < minutes < math.inf:
+            raise UserError(f"minutes must be a number above 0, not {minutes}.")
         trains = not ctx.model.frozen_backbone and not (method.freezes_backbone and not ctx.first)
         training = method.training(ctx)
-        speed = measured_speed(ctx, method, training, trains)
+        costs = measured_costs(ctx, method, trains)
         if minutes is not None and trains:
-            epochs = within_minutes(training, len(ctx.images), minutes, speed)
+            epochs = costs.epochs_within(minutes, training.epochs)
             part = "first" if training is ctx.config.first else "incremental"
             shortened: Any = {part: dataclasses.replace(getattr(ctx.config, part), epochs=epochs)}
             ctx.config = dataclasses.replace(ctx.config, **shortened)
             training = method.training(ctx)
-        return planned(ctx, method, training, trains, speed)
+        return planned(ctx, method, training, trains, costs)
 
     @contextmanager
     def _watched(self) -> Iterator[Watcher]:
@@ -406,7 +416,8 @@ class IncrementalClassifier:
         """Change settings, before anything is learnt."""
         if len(self.classes_):
             raise UserError("Settings can be changed only before the first lesson; make a new classifier.")
-        self.__init__(**{**self._parameters, **parameters})  # type: ignore[misc]
+        changed = IncrementalClassifier(**{**self._parameters, **parameters})
+        self.__dict__.update(changed.__dict__)  # only now: a mistake changes nothing
         return self
 
     def __repr__(self) -> str:

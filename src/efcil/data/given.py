@@ -9,27 +9,45 @@ from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
 
-from efcil.data.images import extensions
+from efcil.data.images import Interpolation, brought, extensions
 from efcil.errors import UserError
 
 
-def labelled_items(dataset: Dataset[Any]) -> tuple[list[Any], list[Any]]:
-    """The images and labels of a torch data set whose items are pairs of them."""
-    places = None if isinstance(dataset, IterableDataset) else range(len(dataset))  # type: ignore[arg-type]
-    items = list(dataset) if places is None else [dataset[place] for place in places]  # type: ignore[call-overload]
-    if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
-        raise UserError(f"the items of {type(dataset).__name__} must be pairs of an image and its label, at least one.")
-    return [image for image, _ in items], [label for _, label in items]
+def labelled_items(
+    dataset: Dataset[Any], size: int | None, interpolation: Interpolation
+) -> tuple[list[Any], list[Any]]:
+    """The images and labels of a torch data set whose items are pairs of them; large images are made small at once."""
+    images, labels = [], []
+    for item in items_of(dataset):
+        if not is_pair(item):
+            break
+        images.append(brought(item[0], size, interpolation))
+        labels.append(item[1])
+    else:
+        if images:
+            return images, labels
+    raise UserError(f"the items of {type(dataset).__name__} must be pairs of an image and its label, at least one.")
+
+
+def items_of(dataset: Dataset[Any]) -> Iterator[Any]:
+    """All items of a data set of either kind, one after the other."""
+    if isinstance(dataset, IterableDataset):
+        yield from dataset
+    else:
+        for place in range(len(dataset)):  # type: ignore[arg-type]
+            yield dataset[place]
+
+
+def is_pair(item: Any) -> bool:
+    return isinstance(item, tuple | list) and len(item) == 2
 
 
 def unlabelled(images: Any) -> Any:
-    """Images to be recognised: all files of a folder, what an iterator yields, or as given."""
+    """Images to be recognised: all files of a folder, the images of a data set with or without labels, or as given."""
     if isinstance(images, str | os.PathLike) and Path(images).is_dir():
         return files_inside(Path(images))
     if isinstance(images, Dataset):
-        return labelled_items(images)[0]
-    if isinstance(images, Iterator):
-        return list(images)
+        return (item[0] if is_pair(item) else item for item in items_of(images))
     return images
 
 

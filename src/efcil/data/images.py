@@ -229,7 +229,7 @@ def image_set(
     if isinstance(images, str | os.PathLike | Image.Image):
         images = [images]
     if isinstance(images, Iterator):
-        images = list(images)
+        images = [brought(image, size, interpolation) for image in images]
     if isinstance(images, np.ndarray | Tensor):
         return ImageSet(Pixels(_resized(_pixels(_stacked(images)), size, interpolation)))
     if isinstance(images, Sequence) and not isinstance(images, str | bytes) and len(images):
@@ -247,6 +247,11 @@ def image_set(
         "images must be a uint8 array (N, H, W, 3) or (N, H, W), a tensor (N, C, H, W), a non-empty list of "
         f"file paths, PIL images or arrays, or one of those, not {_describe(images)}."
     )
+
+
+def brought(image: Any, size: int | None, interpolation: Interpolation) -> Any:
+    """A PIL image as pixels of this side, anything else as it is: of photos that come one by one, one is large."""
+    return from_pil(image, size or FILE_SIZE, interpolation) if isinstance(image, Image.Image) else image
 
 
 def files(

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from efcil.data.given import labelled_items
 from efcil.data.images import FILE_SIZE, ImageSet, Interpolation, files, image_set
 from efcil.data.sets.folder import class_folders, notes
+from efcil.data.zips import zipped_folders
 from efcil.errors import Notice, UserError
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor
@@ -27,7 +28,7 @@ def label_array(labels: Labels) -> npt.NDArray[Any]:
     listed = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
     if isinstance(listed, str | bytes | Set | Mapping) or not isinstance(listed, Iterable):
         raise UserError(f"labels must be a list with one label per image, not {listed!r:.40}.")
-    listed = list(listed)
+    listed = [_alone(label) for label in listed]
     kinds = {type(label) for label in listed}
     if all(issubclass(kind, bool | int | np.integer | np.bool_) for kind in kinds):
         try:
@@ -45,17 +46,25 @@ def label_array(labels: Labels) -> npt.NDArray[Any]:
     raise UserError(f"labels must be a flat list of whole numbers or of words, one kind only, not of {names}.")
 
 
+def _alone(label: Any) -> Any:
+    """A tensor or array of one number, as data sets have it, as that number."""
+    return label.item() if isinstance(label, np.ndarray | Tensor) and label.ndim == 0 else label
+
+
 def labelled_images(
     images: Any, labels: Labels | None, size: int | None, interpolation: Interpolation, cache_mb: int, workers: int
 ) -> tuple[ImageSet, npt.NDArray[Any]]:
     """Images and the label of each, from whatever was given; read with this side, or as they come."""
     if isinstance(images, Dataset) and labels is None:
-        images, labels = labelled_items(images)
-    if isinstance(images, str | os.PathLike):
+        images, labels = labelled_items(images, size, interpolation)
+    if isinstance(images, str | os.PathLike) and (labels is None or Path(images).is_dir()):
         if labels is not None:
             raise UserError("A folder of class folders brings its own labels; give no labels with it.")
+        if Path(images).suffix.lower() == ".zip":
+            zipped, inside = zipped_folders(Path(images), size or FILE_SIZE, interpolation)
+            return zipped.in_memory(cache_mb, workers), np.array(inside)
         if not Path(images).is_dir():
-            raise UserError(f"{images} is not a folder of class folders.")
+            raise UserError(f"{images} is not a folder of class folders; a single photo needs its label.")
         found = class_folders(Path(images))
         for note in notes(Path(images), found.skipped):
             warnings.warn(note, Notice, stacklevel=5)  # where partial_fit is called

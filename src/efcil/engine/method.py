@@ -47,8 +47,8 @@ class Method:
     """Scores (N, m) and columns (N,) of the images of the last task, each as if it had not been taught; not stored."""
     shown_per_image: int = 1
     """Images that a step of a later task shows for each of its own: rotations, mixes or generated ones beside it."""
-    passes_after: int = 1
-    """How often all images of a task pass through the network once its epochs are done."""
+    generated_before: int = 0
+    """Images that are generated and shown to the network before the first epoch of a later task."""
     recipe: ClassVar[dict[str, Any]] = {}
     """Settings of ClassifierConfig that belong to this method, such as {"incremental": {"lr": 1e-3}}."""
 
@@ -73,6 +73,14 @@ class Method:
         first = images[0] * config.first.epochs * max(1, config.first.turns)
         later = 0 if self.freezes_backbone else config.incremental.epochs * self.shown_per_image
         return [first, *(count * later for count in images[1:])]
+
+    def passes_after(self, first: bool) -> int:
+        """How often all images of a task pass through a network once its epochs are done; it tells the time needed."""
+        return 1
+
+    def seconds_after(self, ctx: Context) -> float:
+        """How long all else takes that comes after the epochs, tried on this machine; no part of the lesson changes."""
+        return 0.0
 
     def before_task(self, ctx: Context) -> None:
         """Called once the head has grown, before the first epoch; when a task is resumed, called again."""

@@ -13,15 +13,17 @@ import torch
 from torch.nn import functional as F
 
 from efcil.config import Training
-from efcil.engine.context import Context
+from efcil.engine.context import Context, View
 from efcil.engine.method import Method
-from efcil.errors import UserError
 
 T = TypeVar("T", bound=Training)
 
 LEAST_BATCH = 8
 TRIED_IMAGES = 16  # of a step that is timed
 TRIALS = 2  # timed after one that warms up
+CHECKED = 64  # images that a network is shown after its epochs, and again at the end, to see that it gives numbers
+TRIED_SIZE = 512  # of a matrix
+clock = time.perf_counter
 
 
 @dataclass(frozen=True)
@@ -57,28 +59,24 @@ def within_steps(training: T, images: int) -> T:
     return replace(training, batch_size=batch_size, epochs=epochs)
 
 
-def within_minutes(training: Training, images: int, minutes: float, speed: Speed) -> int:
-    """As many epochs as fit into the time, at least one and at most those of the settings."""
-    if not 0 < minutes < math.inf:
-        raise UserError(f"minutes must be a number above 0, not {minutes}.")
-    affordable = (60 * minutes - images * speed.after) / (images * speed.training)
-    return max(1, min(training.epochs, int(affordable)))
-
-
 @dataclass(frozen=True)
-class Speed:
-    """Seconds per image on this machine."""
+class Costs:
+    """Seconds that a lesson takes on this machine."""
 
-    training: float  # of one epoch
-    after: float  # of everything after the epochs
+    epoch: float  # one of them
+    rest: float  # before and after the epochs
+
+    def epochs_within(self, minutes: float, most: int) -> int:
+        """As many epochs as fit into the time beside all else, at least one and at most those of the settings."""
+        return max(1, min(most, int((60 * minutes - self.rest) / self.epoch)))
 
 
-def planned(ctx: Context, method: Method, training: Training, trains: bool, speed: Speed) -> Plan:
+def planned(ctx: Context, method: Method, training: Training, trains: bool, costs: Costs) -> Plan:
     """What learning the images of this context with these settings comes to."""
-    images, classes = len(ctx.images), len(ctx.columns.unique())  # also those that are known and taught again
+    classes = len(ctx.columns.unique())  # also those that are known and taught again
     epochs = training.epochs if trains else 0
-    seconds = images * (epochs * speed.training + speed.after)
-    return Plan(images, classes, epochs, training.batch_size, seconds, images * epochs * shown(ctx, method, training))
+    seconds = epochs * costs.epoch + costs.rest
+    return Plan(len(ctx.images), classes, epochs, training.batch_size, seconds, epochs * epoch_images(ctx, method))
 
 
 def shown(ctx: Context, method: Method, training: Training) -> int:
@@ -86,13 +84,22 @@ def shown(ctx: Context, method: Method, training: Training) -> int:
     return max(1, training.turns) * (1 if ctx.first else method.shown_per_image)
 
 
-def measured_speed(ctx: Context, method: Method, training: Training, trains: bool) -> Speed:
-    """Time a forward pass and, if the network is trained, a step on a copy of it; nothing of the lesson is changed."""
+def epoch_images(ctx: Context, method: Method) -> int:
+    """How many images pass through one epoch of this task, earlier ones included where they are trained on."""
+    config = replace(ctx.config, first=replace(ctx.config.first, epochs=1))
+    config = replace(config, incremental=replace(config.incremental, epochs=1))
+    earlier = 0 if ctx.past is None else len(ctx.past[0])
+    return method.work(config, [len(ctx.images)] if ctx.first else [earlier, len(ctx.images)])[-1]
+
+
+def measured_costs(ctx: Context, method: Method, trains: bool) -> Costs:
+    """Time a look and, if the network is trained, a step on a copy of it; nothing of the lesson is changed."""
     model = copy.deepcopy(ctx.model).eval()
     rows = torch.arange(min(TRIED_IMAGES, len(ctx.images)))
+    optimizer = torch.optim.Adam(model.parameters())
 
-    def show() -> torch.Tensor:
-        (x,) = ctx.views(ctx.images, [rows], augmented=False)
+    def show(seeds: torch.Tensor | None) -> torch.Tensor:
+        (x,) = ctx.prepared(ctx.images, [View(rows, seeds)])
         return x
 
     def wait() -> None:
@@ -100,27 +107,39 @@ def measured_speed(ctx: Context, method: Method, training: Training, trains: boo
 
     def look() -> None:
         with torch.no_grad():
-            model.features(show())
+            model.features(show(None))
         wait()
 
     def learn() -> None:
-        x, y = show(), torch.zeros(len(rows), dtype=torch.int64, device=ctx.device)
+        x, y = show(torch.tensor(0)), torch.zeros(len(rows), dtype=torch.int64, device=ctx.device)
+        optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         if ctx.old is not None:
             ctx.old_features(x)
+        optimizer.step()
         wait()
 
+    images = len(ctx.images)
     looking = seconds_of(look) / len(rows)
     learning = seconds_of(learn) / len(rows) if trains else 0.0
-    return Speed(learning * shown(ctx, method, training), looking * method.passes_after)
+    looks = images * method.passes_after(ctx.first) + (0 if ctx.model.frozen_backbone else 2 * min(CHECKED, images))
+    made = 0 if ctx.first else method.generated_before
+    rest = looks * looking + made * learning + method.seconds_after(ctx)
+    return Costs(epoch_images(ctx, method) * learning, rest)
 
 
-def seconds_of(function: Callable[[], None]) -> float:
+def seconds_of(function: Callable[[], object]) -> float:
     """The shortest of a few calls, after one that warms up."""
     function()
     times = []
     for _ in range(TRIALS):
-        begun = time.perf_counter()
+        begun = clock()
         function()
-        times.append(time.perf_counter() - begun)
+        times.append(clock() - begun)
     return min(times)
+
+
+def seconds_at(size: int, work: Callable[[int], object], power: int = 3) -> float:
+    """Of work with matrices of this size, whose time grows by a power of it, from a size that takes no time to try."""
+    tried = min(size, TRIED_SIZE)
+    return seconds_of(lambda: work(tried)) * (size / tried) ** power

@@ -14,7 +14,7 @@ from efcil.config import Training
 from efcil.engine.checkpoint import Checkpoint
 from efcil.engine.context import Batch, Context, View
 from efcil.engine.method import Method
-from efcil.engine.plan import shown
+from efcil.engine.plan import CHECKED, shown
 from efcil.engine.progress import Step
 
 
@@ -148,7 +148,7 @@ def check_network(ctx: Context) -> None:
     if ctx.model.frozen_backbone:  # no step reaches it, and every look through a large network costs seconds
         said = ctx.model.weight
     else:
-        (x,) = ctx.views(ctx.images, [torch.arange(min(64, len(ctx.images)))], augmented=False)
+        (x,) = ctx.views(ctx.images, [torch.arange(min(CHECKED, len(ctx.images)))], augmented=False)
         said = ctx.model(x)
     if not torch.isfinite(said).all():
         raise diverged(f"The network stopped giving numbers at the end of task {ctx.task + 1}")

@@ -49,6 +49,7 @@ class ABD(Method):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.generated_before = options.inversion.iterations * options.inversion.batch_size
         self.kept: State = {}  # generator and optimiser of the last task; they go on from there
         self.inversion: Inversion | None = None  # while a task is learnt
 

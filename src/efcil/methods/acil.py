@@ -12,7 +12,7 @@ from efcil.config import at_least
 from efcil.engine.context import Context
 from efcil.engine.method import Method, State
 from efcil.engine.model import IncrementalModel
-from efcil.parts.ridge import RecursiveRidge, batches, random_expansion
+from efcil.parts.ridge import RecursiveRidge, batches, random_expansion, recursive_seconds
 
 
 class ACIL(Method):
@@ -26,6 +26,7 @@ class ACIL(Method):
         "weight": "expansion m float64",
     }
     freezes_backbone = True
+    refines = True
 
     @dataclass(frozen=True)
     class Options:
@@ -55,6 +56,9 @@ class ACIL(Method):
         """Every feature vector of a task, once."""
         for rows, targets in batches(features, columns, classes):
             self.ridge.fit(self.expanded(rows), targets)
+
+    def seconds_after(self, ctx: Context) -> float:
+        return recursive_seconds(len(ctx.columns), self.options.expansion, ctx.device)
 
     def expanded(self, features: Tensor) -> Tensor:
         """h = ReLU(f R), (N, D) in float64."""

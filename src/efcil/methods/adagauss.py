@@ -95,6 +95,9 @@ class AdaGauss(Method):
         anti_collapse = self.options.alpha * anti_collapse_loss(z, self.options.beta)
         return {"ce": F.cross_entropy(z @ self.trained["head"].T, labels), "anti_collapse": anti_collapse}
 
+    def passes_after(self, first: bool) -> int:
+        return 1 if first else 3
+
     def after_task(self, ctx: Context) -> None:
         bottleneck = self.trained["bottleneck"].detach().clone()
         if ctx.old is not None:

@@ -12,7 +12,7 @@ from efcil.config import at_least
 from efcil.engine.context import Context
 from efcil.engine.method import Method, State
 from efcil.engine.model import IncrementalModel
-from efcil.parts.ridge import RecursiveRidge, batches, random_expansion
+from efcil.parts.ridge import RecursiveRidge, batches, random_expansion, recursive_seconds
 
 
 class DSAL(Method):
@@ -69,6 +69,9 @@ class DSAL(Method):
             residual = targets - main @ self.main.weight  # (B, m)
             residual[:, :known] = 0
             self.compensation.fit(compensation, residual)
+
+    def seconds_after(self, ctx: Context) -> float:
+        return 2 * recursive_seconds(len(ctx.columns), self.options.expansion, ctx.device)
 
     def expanded(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """ReLU(f R) and tanh(f R), (N, D) each in float64."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
 
 from efcil.config import at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Terms, newest_cross_entropy
+from efcil.engine.plan import seconds_of
 from efcil.errors import UserError
 from efcil.paper.rebalancing import Rebalancing, rebalance
 from efcil.parts.consolidation import Consolidating, Consolidation, ConsolidationOptions, Regularizer
@@ -53,6 +57,20 @@ class EFCPlusPlus(Consolidating):
             with ctx.phase("re-balancing"):
                 self.rebalance(ctx)  # prototype re-balancing of W_t (Eq. 13)
         self.memory.remember(ctx)  # P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t)
+
+    def passes_after(self, first: bool) -> int:
+        settings = self.options.rebalancing
+        return super().passes_after(first) + (0 if first else min(settings.views, settings.epochs))
+
+    def seconds_after(self, ctx: Context) -> float:
+        """Re-balancing, from one of its epochs."""
+        if ctx.first:
+            return 0.0
+        settings, rng = replace(self.options.rebalancing, epochs=1), torch.Generator().manual_seed(0)
+        views = [torch.zeros(len(ctx.columns), ctx.model.feature_dim, device=ctx.device)]
+        once = partial(rebalance, ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, rng)
+        epochs: int = self.options.rebalancing.epochs
+        return epochs * seconds_of(once)
 
     def rebalance(self, ctx: Context) -> None:
         """Train W_t on P̃ ∪ f(X; θ*_t), the backbone frozen (Eq. 13)."""

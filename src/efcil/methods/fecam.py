@@ -13,6 +13,7 @@ from efcil.config import at_least
 from efcil.engine.context import Context
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
+from efcil.engine.plan import seconds_at
 from efcil.paper.prototypes import appended, class_means, gaussian_prototypes
 from efcil.parts.mahalanobis import correlation, inverse_root, mahalanobis_scores, shrunk
 
@@ -53,6 +54,14 @@ class FeCAM(Method):
         whitenings = torch.stack([self.whitening(factor @ factor.T).to(features.dtype) for factor in factors])
         self.means = appended(self.means, means)
         self.whitenings = appended(self.whitenings, whitenings)
+
+    def seconds_after(self, ctx: Context) -> float:
+        """One decomposition for each class."""
+
+        def whiten(size: int) -> Tensor:
+            return self.whitening(torch.eye(size, dtype=torch.float64, device=ctx.device))
+
+        return ctx.classes * seconds_at(ctx.model.feature_dim, whiten)
 
     def whitening(self, covariance: Tensor) -> Tensor:
         """A with A Aᵀ = Σ̂⁻¹, for Σ̂ the shrunk and normalised covariance (n, n)."""

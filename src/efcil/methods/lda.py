@@ -13,6 +13,8 @@ from efcil.config import at_least, part_of_one
 from efcil.engine.context import Context
 from efcil.engine.method import Method, State
 from efcil.engine.model import IncrementalModel
+from efcil.engine.numerics import cholesky
+from efcil.engine.plan import seconds_at
 from efcil.parts.discriminant import (
     TEMPERATURES,
     Discriminant,
@@ -71,6 +73,15 @@ class LDA(Method):
             scores = self.discriminant.leave_one_out(points, columns)
             self.losses = self.losses + calibration_losses(scores, columns, len(self.sums))
         self.validation = (scores, columns) if rest.any() else None
+
+    def seconds_after(self, ctx: Context) -> float:
+        """The inverse of a covariance is what takes its time."""
+
+        def invert(size: int) -> Tensor:
+            matrix = torch.eye(size, dtype=torch.float64, device=ctx.device)
+            return torch.cholesky_inverse(cholesky(matrix @ matrix))
+
+        return seconds_at(ctx.model.feature_dim, invert)
 
     @property
     def discriminant(self) -> Discriminant:

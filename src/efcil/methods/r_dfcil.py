@@ -70,6 +70,7 @@ class RDFCIL(Method):
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.generated_before = options.inversion.iterations * options.inversion.batch_size
         self.inversion: Inversion | None = None  # while a task is learnt, as all that follows
         self.projections = nn.ParameterDict()  # of the features that are learnt and of the old ones, (2n, n) each
         self.counts = torch.empty(0)  # real and generated images shown of each class (m,)

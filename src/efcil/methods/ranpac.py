@@ -14,6 +14,7 @@ from efcil.engine.context import Context
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import cholesky
+from efcil.engine.plan import seconds_at
 
 PENALTIES = [10.0**power for power in range(-8, 9)]  # λ, as published
 
@@ -32,6 +33,7 @@ class RanPAC(Method):
         "weight": "expansion m",
     }
     freezes_backbone = True
+    refines = True
 
     @dataclass(frozen=True)
     class Options:
@@ -72,6 +74,15 @@ class RanPAC(Method):
         penalty = self._penalty(expanded[held_out], targets[held_out])
         self._add(expanded[held_out], targets[held_out])
         self.weight = ridge(self.autocorrelation, self.class_sums, penalty)
+
+    def seconds_after(self, ctx: Context) -> float:
+        """One factorisation for each penalty and one at the end, by the cube of their size."""
+
+        def solve(size: int) -> Tensor:
+            matrix = torch.eye(size, device=ctx.device)
+            return ridge(matrix, matrix[:, :1], 1.0)
+
+        return (len(PENALTIES) + 1) * seconds_at(self.options.expansion, solve)
 
     def _add(self, expanded: Tensor, targets: Tensor) -> None:
         self.autocorrelation = self.autocorrelation + expanded.T @ expanded

@@ -54,6 +54,9 @@ class SDC(Method):
             "distillation": self.options.tradeoff / 2 * drift.square().sum(),
         }
 
+    def passes_after(self, first: bool) -> int:
+        return 1 if first else 2
+
     def after_task(self, ctx: Context) -> None:
         (new,) = ctx.extract(ctx.model, augmented=False)
         new = F.normalize(new)  # y'

@@ -159,6 +159,10 @@ class Consolidating(Method):
     def needs_past(self) -> bool:
         return self.memory.needs_past
 
+    def passes_after(self, first: bool) -> int:
+        """For the statistics of the new classes, and through both networks for the drift of the old ones."""
+        return 1 if first or self.options.drift in ("none", "oracle") else 3
+
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """From N(p_c, Σ_c + 1e-5 I) of every class."""
         columns = torch.arange(len(self.memory.prototypes)).repeat_interleave(per_class)

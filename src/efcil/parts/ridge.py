@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.engine.numerics import cholesky
+from efcil.engine.plan import seconds_at
 from efcil.rng import uniform
 
 BATCH = 256  # rows of one recursive step; any number gives the same result
@@ -50,3 +51,13 @@ class RecursiveRidge:
         innovation = torch.linalg.solve_triangular(root, y - x @ self.weight, upper=False)  # L⁻¹ (Y − X W), (B, m)
         self.inverse.addmm_(z.T, z, alpha=-1)  # A ← A − A Xᵀ K X A
         self.weight = self.weight + z.T @ innovation  # W ← W + A Xᵀ (Y − X W), because the new A Xᵀ is A Xᵀ K
+
+
+def recursive_seconds(rows: int, size: int, device: torch.device) -> float:
+    """About how long so many rows of this size take."""
+
+    def fit(tried: int) -> None:
+        x = torch.zeros(BATCH, tried, dtype=torch.float64, device=device)
+        RecursiveRidge.start(tried, 1.0, device).fit(x, x[:, :1])
+
+    return rows / BATCH * seconds_at(size, fit, power=2)
