@@ -273,6 +273,42 @@ def test_the_saved_size_does_not_grow_with_the_number_of_images(case: str, tmp_p
     assert abs(sizes[0] - sizes[1]) <= 64  # decimals of the pixel means in the header; one image has 192 bytes
 
 
+# Between tasks
+
+
+def held(thing: Any) -> list[Tensor]:
+    """All tensors in a thing, however deep; names that begin with _ are what can be computed again."""
+    if isinstance(thing, Tensor):
+        return [thing]
+    if isinstance(thing, nn.Module):
+        return list(thing.state_dict().values())
+    if hasattr(thing, "__dict__"):
+        thing = {
+            name: value for name, value in vars(thing).items() if not name.startswith("_") and name != "validation"
+        }
+    parts = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+    return [tensor for part in parts for tensor in held(part)]
+
+
+@every_case
+def test_before_the_first_task_a_method_holds_nothing(case: str) -> None:
+    method = build_method(*CASES[case])
+    assert all(tensor.numel() == 0 or tensor.ndim == 0 for tensor in held(method))
+    assert "counts" not in method.state() or method.state()["counts"].dtype == torch.int64
+
+
+@every_case
+def test_after_a_task_a_method_holds_what_a_loaded_one_does(case: str) -> None:
+    """What is needed only while a task is learnt is let go of."""
+    classifier, before = fresh(case), vars(build_method(*CASES[case])).keys()
+    for index, task in enumerate(TASKS[:2]):
+        teach(classifier, task, TASKS[:index])
+    method, loaded = classifier._method, build_method(*CASES[case])
+    loaded.load_state(method.state())
+    assert sorted(tensor.shape for tensor in held(method)) == sorted(tensor.shape for tensor in held(loaded))
+    assert {name for name in vars(method) if name != "validation"} == {name for name in before if name != "validation"}
+
+
 # Scores
 
 

@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools" / "mutants"))
 
 from mutations import mutants_of, mutated  # noqa: E402
+from noticed import Noticed  # noqa: E402
+from noticed import functions as functions_of_a_file  # noqa: E402
 
 SOURCE = '''
 """Words are left alone."""
@@ -32,6 +34,8 @@ def area(x, y, scale=2.0):
     if x < y:
         raise ValueError(f"{x + 1} is left alone")
     total = math.pow(x, y)
+    scale.to(x)
+    scale = max(x, scale)
     total = -total * scale
     return sorted([total], reverse=True, strict=True)
 '''
@@ -72,3 +76,27 @@ def test_every_explained_survivor_is_still_a_mutant() -> None:
         keys = {mutant.key for mutant in mutants_of(path, (ROOT / path).read_text())}
         assert set(reasons) <= keys, path
         assert all(len(reason.split()) > 4 for reason in reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("file", "changed", "still"),
+    [
+        ("test_area.py", "def test_area(): assert 1\ndef test_more(): assert 3\n", True),  # only its neighbour
+        ("test_area.py", "def test_area(): assert 2\ndef test_more(): assert 2\n", False),
+        ("test_area.py", "def test_more(): assert 2\n", False),
+        ("area.py", SOURCE + "DEPTH = 1\n", False),
+    ],
+)
+def test_noticed_once_is_noticed_while_file_and_test_stand(
+    file: str, changed: str, still: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "area.py").write_text(SOURCE)
+    (tmp_path / "test_area.py").write_text("def test_area(): assert 1\ndef test_more(): assert 2\n")
+    noticed = Noticed(tmp_path, tmp_path / "kept")
+    mutant = mutants_of("area.py", SOURCE)[3]
+    assert noticed.read() == {}
+    noticed.add(mutant, "test_area.py::test_area[1-2]")
+    assert noticed.read() == {("area.py", mutant.key): "test_area.py::test_area[1-2]"}
+    (tmp_path / file).write_text(changed)
+    functions_of_a_file.cache_clear()
+    assert bool(noticed.read()) == still

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from conftest import OneLayer, TinyNet, make_blobs, make_learner
+from conftest import OneLayer, PartialContext, TinyNet, make_blobs, make_learner, random_model
 from efcil import IncrementalClassifier
 from efcil.data.images import image_set
 from efcil.engine.context import Context
 from efcil.engine.progress import Silent, Step
+from efcil.engine.trainer import TrainingError, check_network
 from efcil.methods import METHODS
 
 FIRST, SECOND = make_blobs(["ant", "bee", "cat"], 4, size=4), make_blobs(["dog", "elk"], 5, size=4)
@@ -289,6 +290,75 @@ def test_a_method_draws_from_the_generator_of_its_place(method: str, monkeypatch
     )
     classifier.partial_fit(*FIRST)
     classifier.partial_fit(*SECOND, **({"past": FIRST} if classifier.needs_past else {}))
+
+
+@pytest.mark.parametrize("method", ["abd", "r-dfcil", "pass"])
+def test_layers_that_torch_fills_are_filled_anew_from_the_generator_of_the_place(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reseed, found = Context.reseed, []
+    options = {} if method == "pass" else {"inversion": {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}}
+    for torchs_own in (1, 2):
+
+        def reseeding(self: Context, *place: int | str, own: int = torchs_own) -> None:
+            reseed(self, *place)
+            torch.manual_seed(own)
+
+        monkeypatch.setattr(Context, "reseed", reseeding)
+        classifier = make_learner(method, width=2, options=options, incremental={"batch_size": 8, "epochs": 2})
+        classifier.partial_fit(*make_blobs(["ant", "bee"], 4)).partial_fit(*make_blobs(["cat", "dog"], 4))
+        found.append(torch.from_numpy(classifier.decision_function(make_blobs(["ant", "cat"], 2)[0])))
+    assert torch.equal(*found)
+
+
+PLACES = {  # of what methods do after the first task and after a later one
+    "efc++": [["statistics"], ["drift", "re-balancing", "statistics"]],
+    "ewc": [["importance"], ["importance"]],
+}
+
+
+@pytest.mark.parametrize("method", PLACES)
+def test_every_stage_has_random_numbers_of_its_own(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one stage draws changes nothing in the next."""
+    reseed, places = Context.reseed, []
+
+    def reseeding(self: Context, *place: int | str) -> None:
+        places.append((self.task, *place))
+        reseed(self, *place)
+
+    monkeypatch.setattr(Context, "reseed", reseeding)
+    classifier = make_learner(method, backbone=TinyNet(), epochs=2, options=OPTIONS.get(method, {}))
+    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    expected: list[tuple[Any, ...]] = []
+    for task, (before, after) in enumerate(zip([["before"], ["before", "prepare"]], PLACES[method], strict=True)):
+        expected += [(task, name) for name in before]
+        expected += [(task, "epoch", 0), (task, "epoch", 1), (task, "after")]
+        expected += [(task, name) for name in after]
+    assert places == expected
+
+
+# After the last step
+
+
+def test_the_network_is_looked_at_with_images_as_they_are() -> None:
+    """64 of them say enough, and fewer if there are no more; of a frozen backbone the heads alone can be spoilt."""
+    model = random_model(TinyNet(), 2, seed=0).float().train()
+    seen: list[tuple[list[int], bool]] = []
+
+    def views(images: Any, rows: list[Tensor], augmented: bool = True) -> Any:
+        seen.append((rows[0].tolist(), augmented))
+        return iter([torch.rand(len(rows[0]), 3, 4, 4)])
+
+    for count in (100, 5):
+        check_network(PartialContext(model=model, images=range(count), views=views, task=0))  # type: ignore[arg-type]
+    assert seen == [(list(range(64)), False), (list(range(5)), False)]
+    assert not model.training
+    model.frozen_backbone = True
+    check_network(PartialContext(model=model, views=None, task=0))  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.newest[0, 0] = math.nan
+    with pytest.raises(TrainingError, match="task 3"):
+        check_network(PartialContext(model=model, views=None, task=2))  # type: ignore[arg-type]
 
 
 def test_the_rate_changes_with_every_step_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,34 @@ def test_state_is_thin_and_survives_bit_equally() -> None:
     assert torch.equal(again.familiarity(MODEL, TEST), method.familiarity(MODEL, TEST))
 
 
+def test_a_class_of_one_image_is_not_left_out_of_itself() -> None:
+    method = learnt(clusters(1, 1, 1))
+    assert method.validation is None
+    assert torch.equal(method.losses, torch.zeros(3, 41, dtype=torch.float64))
+    features, columns = clusters(1, 2, 3)
+    method = learnt((features, columns))
+    assert method.validation is not None
+    scores, scored = method.validation
+    assert scored.tolist() == [1, 1, 2, 2, 2]
+    torch.testing.assert_close(scores, method.discriminant.leave_one_out(unit(features[1:]), columns[1:]))
+    assert method.losses.any(1).tolist() == [False, True, True]
+    method.learn(unit(features[:1]), columns[:1])  # now it has two
+    assert method.losses.any(1).tolist() == [True, True, True]
+    method.remove_class(2)
+    assert method.validation is None
+
+
+def test_features_are_drawn_from_the_gaussian_of_each_class() -> None:
+    """μ_c + ε L⁻¹ with L Lᵀ = Σ⁻¹, brought to unit length."""
+    method = learnt(clusters(9, 12, 15))
+    points, columns = method.drawn(4, rng_of(3))
+    noise = torch.randn(12, N, generator=rng_of(3), dtype=torch.float64)
+    inverse = torch.linalg.inv(torch.linalg.cholesky(method.discriminant.precision))
+    expected = [method.sums.means[place // 4] + row @ inverse for place, row in enumerate(noise)]
+    torch.testing.assert_close(points, torch.stack([point / point.norm() for point in expected]))
+    assert columns.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
 def test_more_images_of_a_class_make_it_better() -> None:
     few, many = clusters(2, 2, 2, 2), clusters(40, 40, 40, 40, seed=3)
     features, columns = clusters(500, 500, 500, 500, seed=5)

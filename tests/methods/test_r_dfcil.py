@@ -22,7 +22,7 @@ from efcil.methods import METHODS, build_method
 from efcil.methods.r_dfcil import RDFCIL, Refining, angles, class_weights, relational_distillation
 from efcil.parts.inversion import Inversion, InversionOptions
 
-KNOWN, NEW, DIM, SIZE = 3, 2, 4, 5
+KNOWN, NEW, DIM, SIZE = 3, 4, 4, 5  # so that neither α nor β is 1
 QUICK = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 
 
@@ -106,7 +106,7 @@ def literal_relations(student: list[Tensor], teacher: list[Tensor]) -> float:
 def test_the_loss_of_the_refinement() -> None:
     ctx, batch, method = context(epochs=4), batch_of(), r_dfcil_of(lambda_ce=0.4, lambda_hkd=0.3)
     method.epoch = 3  # the last of four
-    shown = [2.0, 0.0, 9.0, 4.0, 1.0]
+    shown = [2.0, 0.0, 9.0, 4.0, 1.0, 0.0, 3.0]
     method.counts = torch.tensor(shown)
     terms = method.loss(ctx, batch)
     generated, hkd = literal_hkd(ctx, method)
@@ -127,13 +127,23 @@ def test_the_loss_of_the_refinement() -> None:
 
 
 def test_class_weights_have_a_minimum_of_one() -> None:
-    assert class_weights(torch.tensor([10.0, 5.0, 0.0, 2.0])).tolist() == [1.0, 2.0, 10.0, 5.0]
+    assert class_weights(torch.tensor([10.0, 5.0, 0.0, 2.0, 1.0])).tolist() == [1.0, 2.0, 10.0, 5.0, 10.0]
 
 
 def test_angles_do_not_change_when_points_are_turned_moved_or_scaled() -> None:
     points, turn = normal(6, DIM), torch.linalg.qr(normal(DIM, DIM, seed=3)).Q
     assert relational_distillation(points, 3 * points @ turn + 5).item() == pytest.approx(0, abs=1e-12)
+    assert relational_distillation(points, points + 1e6).item() == pytest.approx(0, abs=1e-8)  # far from the origin
     assert relational_distillation(points, normal(6, DIM, seed=7)) > 0.1
+
+
+def test_points_have_an_angle_from_a_millionth_of_their_length_on() -> None:
+    for squared, apart in ((1.5e-12, True), (0.5e-12, False)):
+        points = 3 * normal(40, DIM)
+        points[1] = points[0]
+        mean = float((points - points.mean(0)).square().sum(1).mean())  # of the squared lengths
+        points[1, 0] += math.sqrt(squared * mean)
+        assert bool(angles(points)[0, 1].any()) == apart
 
 
 def test_points_that_coincide_have_no_angle_and_no_gradient() -> None:
@@ -167,6 +177,30 @@ def test_what_each_term_trains() -> None:
     }
 
 
+def test_projections_start_within_one_over_the_root_of_n() -> None:
+    ctx, method = context(), build_method("r-dfcil", {"inversion": QUICK})
+    assert isinstance(method, RDFCIL)
+    ctx.preprocessing, ctx.device = SimpleNamespace(size=4), torch.device("cpu")
+    method.before_task(ctx)
+    student, teacher = method.projections["student"], method.projections["teacher"]
+    assert student.shape == teacher.shape == (2 * DIM, DIM) and not torch.equal(student, teacher)
+    for projection in (student, teacher):
+        assert -0.5 <= projection.min() < -0.3 and 0.3 < projection.max() <= 0.5  # √n = 2
+    assert method.counts.tolist() == [0.0] * (KNOWN + NEW)
+
+
+def test_every_later_task_ends_with_its_own_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
+    phases: list[str] = []
+    for name in ("representation", "refinement"):
+        phase = getattr(RDFCIL, name)
+        monkeypatch.setattr(RDFCIL, name, lambda *inputs, n=name, p=phase: (phases.append(n), p(*inputs))[1])
+    options = {"inversion": QUICK, "refinement": 0.4}
+    classifier = make_learner("r-dfcil", width=2, incremental={"epochs": 5}, options=options)
+    for classes in (["ant", "bee"], ["cat", "dog"], ["elk", "fox"]):
+        classifier.partial_fit(*make_blobs(classes, 3))
+    assert phases == 2 * [*3 * ["representation"], *2 * ["refinement"]]
+
+
 def learnt(epochs: int, **options: float) -> tuple[IncrementalClassifier, dict[str, Tensor]]:
     """A classifier after two tasks, and its state before the second."""
     options = {"inversion": QUICK, **options}  # type: ignore[dict-item]
@@ -197,12 +231,13 @@ def test_settings() -> None:
     training = config.incremental
     assert (training.optimizer, training.lr, training.momentum, training.weight_decay) == ("sgd", 0.1, 0.9, 1e-4)
     assert (training.epochs, training.batch_size, training.backbone_lr) == (120, 128, None)
-    method, ctx = build_method("r-dfcil", {}), context()
+    method, ctx = build_method("r-dfcil", {"refinement_lr": 0.002}), context()
     ctx.config = config
     refined = method.training(ctx)
     assert isinstance(refined, Refining) and refined.refining_epochs == 30
     rates = [refined.lr * refined.lr_factor(epoch) for epoch in (0, 29, 30, 59, 60, 89, 90, 119)]
-    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.005, 0.005])
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.002, 0.002])
+    assert Refining(epochs=4, lr=0.0, refining_epochs=2).lr_factor(3) == 1.0  # nothing is learnt anyway
     assert METHODS["r-dfcil"].shares_first_task and not METHODS["r-dfcil"].freezes_batchnorm
     ctx.first = True
     assert method.training(ctx) is config.first

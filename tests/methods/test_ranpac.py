@@ -68,6 +68,14 @@ def test_a_single_image_is_learnt_without_one_held_out() -> None:
     assert method.scores(MODEL, clusters(1, 1)[0]).argmax(1).tolist() == [0, 1]
 
 
+def test_an_image_without_any_feature_gets_the_least_penalty() -> None:
+    method = RanPAC(RanPAC.Options(expansion=M))
+    method.autocorrelation = torch.zeros(M, M)
+    assert method._penalty(torch.empty(0, M), torch.empty(0, 1)) == pytest.approx(1e-8, rel=1e-6)
+    method.autocorrelation = torch.diag(torch.arange(float(M)))
+    assert method._penalty(torch.empty(0, M), torch.empty(0, 1)) == (M - 1) / 2
+
+
 def test_a_class_cannot_be_taken_out_of_the_regression() -> None:
     with pytest.raises(UserError, match="cannot forget"):
         learnt(*TASKS).remove_class(0)

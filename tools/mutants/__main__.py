@@ -3,6 +3,7 @@
     python tools/mutants              a sample of 300 mutants, always the same
     python tools/mutants --all        every mutant
     python tools/mutants --only efm   those of the files whose path has this in it
+    python tools/mutants --again      not those that an earlier run has seen noticed (noticed.py)
 
 It prints the share of mutants that a test noticed, for each file and over all, and every mutant that none noticed.
 Those of survivors.yaml are explained there (no test can notice them); they count neither as noticed nor as missed. The
@@ -30,6 +31,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 from mutations import Mutant, mutants_of
+from noticed import Noticed
 from reach import Reach, Recorder, fingerprint, record
 from trial import OPTIONS, UNCHANGEABLE, limit, prepare, try_function, try_module
 
@@ -37,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 MUTATED = [
     "src/efcil/engine/trainer.py",
     "src/efcil/engine/checkpoint.py",
+    "src/efcil/engine/method.py",
     "src/efcil/bench/metrics.py",
     "src/efcil/paper/*.py",
     "src/efcil/methods/*.py",
@@ -51,6 +54,7 @@ SETTINGS = ("tests/test_docs.py", "tests/test_config.py", "tests/methods/test_se
 LEFT_OUT = ("tests/test_docs.py::test_the_",)
 """Tests that run commands of the documentation, in processes of their own."""
 KEPT = ROOT / ".mutants"
+NOTICED = Noticed(ROOT, KEPT / "noticed.jsonl")
 LEAST = 0.95
 BUDGET = 45.0  # seconds of tests for one mutant: what so many tests do not notice is missed
 
@@ -68,6 +72,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=300, help="number of mutants in the sample")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--only", default="", help="only files whose path has this in it")
+    parser.add_argument("--again", action="store_true", help="do not try again what an earlier run has seen noticed")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     arguments = parser.parse_args()
     os.chdir(ROOT)
@@ -82,8 +87,13 @@ def main() -> int:
     if not arguments.all and len(chosen) > arguments.sample:
         chosen = random.Random(arguments.seed).sample(chosen, arguments.sample)
     print(f"{len(chosen)} of {len(every)} mutants.", flush=True)
-    outcomes = run([m for m in chosen if (m.path, m.key) not in explained], arguments.jobs)
     left = [(m, explained[m.path, m.key]) for m in chosen if (m.path, m.key) in explained]
+    chosen = [m for m in chosen if (m.path, m.key) not in explained]
+    before = NOTICED.read() if arguments.again else {}
+    outcomes = [Outcome(m, True, before[m.path, m.key]) for m in chosen if (m.path, m.key) in before]
+    if outcomes:
+        print(f"{len(outcomes)} of them were noticed before.", flush=True)
+    outcomes += run([m for m in chosen if (m.path, m.key) not in before], arguments.jobs)
     return report(outcomes, left, stale, time.monotonic() - begun)
 
 
@@ -229,6 +239,8 @@ def outcome_of(mutant: Mutant, code: int, folder: Path) -> Outcome:
     by = failed.read_text() if failed.exists() else "a limit of time" if code < 0 else "the import"
     mark = f"noticed by {by}" if code else "SURVIVED"
     print(f"{mutant.path}:{mutant.line} {mutant.key[:110]}: {mark}", flush=True)
+    if failed.exists():
+        NOTICED.add(mutant, by)
     return Outcome(mutant, code != 0, by)
 
 

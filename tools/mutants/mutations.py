@@ -5,7 +5,8 @@ or a truth value that became another one, a condition that was turned round, a s
 returns nothing, two arguments that changed places, a keyword argument that is left to its default.
 
 Left alone are words (docstrings, messages, names of terms), annotations, decorators, assertions (which tell mypy what
-the types are), descriptive class attributes, and keywords that only guard or only say where a tensor lives.
+the types are), descriptive class attributes, what only guards or only says where a tensor lives, and the order of
+arguments that may stand in any.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 DESCRIPTIVE = {"name", "year", "idea", "stores"}  # class attributes for the reader alone
-SILENT_KEYWORDS = {"strict", "device", "memory_format"}  # no result on one CPU depends on them
+SILENT_KEYWORDS = {"strict", "device", "memory_format", "stable"}  # no result on one CPU depends on them
+SYMMETRIC = {"min", "max", "minimum", "maximum", "l1_loss", "mse_loss"}  # whose first two arguments may change places
 
 OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt),
@@ -224,11 +226,20 @@ def changes(node: ast.expr) -> Iterator[Change]:
             yield Change(node, "value", number * 2 or 1.0)
         case ast.Call(args=arguments, keywords=keywords):
             plain = not any(isinstance(argument, ast.Starred) for argument in arguments[:2])
+            plain = plain and called(node) not in SYMMETRIC
             if len(arguments) >= 2 and plain and ast.dump(arguments[0]) != ast.dump(arguments[1]):
                 yield Change(node, "args", [arguments[1], arguments[0], *arguments[2:]])
             for keyword in keywords:
                 if keyword.arg is not None and keyword.arg not in SILENT_KEYWORDS:
                     yield Change(node, "keywords", [other for other in keywords if other is not keyword])
+
+
+def called(node: ast.expr) -> str:
+    """The last name of the function that is called, if this is a call of a named one."""
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name
+    return ""
 
 
 def turns_by_itself(test: ast.expr) -> bool:
@@ -243,6 +254,8 @@ def is_left_alone(statement: ast.stmt) -> bool:
             return True
         case ast.Expr(value=ast.Constant()):
             return True
+        case ast.Expr(value=call):  # a module is moved to its device
+            return called(call) == "to"
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):

@@ -23,7 +23,7 @@ import pytest
 from mutations import Mutant, mutated
 
 OPTIONS = [
-    *("-q", "--no-header", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-q", "--no-header", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # hypothesis is imported before pytest starts
 ]
 UNCHANGEABLE = 71  # exit code: the function cannot be changed where it is
