@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import copy
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 import torch
 from PIL import Image
@@ -29,14 +31,16 @@ from efcil.backbones.resnet18 import ResNet18
 from efcil.config import WORKERS, ClassifierConfig
 from efcil.data.augment import AUGMENTATIONS
 from efcil.data.images import on_disk
-from efcil.engine.context import Context
+from efcil.engine.context import Context, View
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
 from efcil.engine.trainer import planned_batches, shuffled_batches
 from efcil.methods.efc import EFC
+from efcil.paper import rebalancing as paper_rebalancing
 from efcil.paper.drift import compensate
 from efcil.paper.efm import efm_loss, empirical_feature_matrix
 from efcil.paper.prototypes import GaussianPrototypes
+from efcil.paper.rebalancing import CHUNK, Rebalancing, rebalance
 
 
 def seconds(work: Callable[[], object], repeats: int = 5, warm: bool = False) -> float:
@@ -210,34 +214,75 @@ def convolution_peak(width: int) -> float:
     return best
 
 
-def files() -> None:
-    """The images of an epoch of EFC at 224 pixels from JPEG files, against reading and augmenting within the step.
+ROUNDS = 5  # of ways that are compared in turns
 
-    The network is left out: a step is a pause, as where a GPU computes it. So this is what images cost beside it.
+
+def files() -> None:
+    """The images of an epoch of EFC at 224 pixels from JPEG files: read ahead, against within the step as once.
+
+    The network is left out: a step is a pause, as where a GPU computes it. Once, threads only decoded the first batch
+    of each step ahead; the second was read, and both were augmented, between steps on the thread that trains.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, f"{index:03}.jpg") for index in range(4 * 64)]
+        paths = [Path(folder, f"{index:03}.jpg") for index in range(STEPS * 64)]
         for path in paths:  # as large as those of ImageNet, with contents that compress like a photo
             coarse = torch.randint(256, (1, 3, 47, 63)).float()
             pixels = F.interpolate(coarse, (375, 500), mode="bicubic").clamp(0, 255).to(torch.uint8)[0]
             Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
-        for pause in (0.0, 0.5):
-            epochs = [partial(file_epoch, paths, workers, pause) for workers in (WORKERS, 0)]
-            ours, plain = (taken / 4 for taken in alternating(*epochs, repeats=1))
-            what = f"EFC step of {1000 * pause:.0f} ms elsewhere" if pause else "both batches of an EFC step"
-            note = (
-                f"{128 / ours:,.0f} instead of {128 / plain:,.0f} images/s; plain: read and augmented within the step"
+        for pause in (0.0, 0.5, 2.0):
+            ways = (ahead, within)
+            for way in ways:
+                file_epoch(paths, way, 0.0)  # the files are then in the memory of the system
+            rounds = [[file_epoch(paths, way, pause) for way in ways] for _ in range(ROUNDS)]
+            ours, plain = (median(times[place].step for times in rounds) for place in range(2))
+            ratios = sorted(times[1].step / times[0].step for times in rounds)
+            waits = [median(times[place].wait for times in rounds) for place in range(2)]
+            cores = [median(times[place].cpu for times in rounds) / len(paths) / 2 for place in range(2)]
+            row(
+                f"EFC step of {1000 * pause:.0f} ms with 128 files, 224 pixels",
+                ours,
+                plain,
+                f"ratios of {ROUNDS} rounds {', '.join(f'{ratio:.2f}' for ratio in ratios)}; the step waits "
+                f"{1000 * waits[0]:,.0f} instead of {1000 * waits[1]:,.0f} ms for images; {128 / ours:,.0f} instead of "
+                f"{128 / plain:,.0f} images/s; {1000 * cores[0]:.1f} and {1000 * cores[1]:.1f} ms of a core per image",
             )
-            row(f"{what}, 128 files, 224 pixels", ours, plain, note)
 
 
-def file_epoch(paths: list[Path], workers: int, pause: float) -> None:
-    """Four steps of 64 images and as many for the second batch, in the second of two tasks of ten classes."""
-    config = ClassifierConfig(workers=workers, cache_mb=0)
+STEPS = 6  # of 64 images and as many for the second batch; nobody has read ahead for the first
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds, as means over the steps of an epoch but the first."""
+
+    step: float
+    wait: float  # of a step, for its images
+    cpu: float  # of all threads, over the whole epoch
+
+
+Way = Callable[[Context, list[Tensor], list[tuple[View, Tensor]]], Iterator[object]]
+
+
+def ahead(ctx: Context, rows: list[Tensor], extras: list[tuple[View, Tensor]]) -> Iterator[object]:
+    """One queue for both batches of every step, which come ready for the network."""
+    return planned_batches(ctx, rows, extras)
+
+
+def within(ctx: Context, rows: list[Tensor], extras: list[tuple[View, Tensor]]) -> Iterator[object]:
+    """Pixels of the first batch come from a queue, everything else is done here."""
+    views = [ctx.view(group) for group in rows]
+    for view, pixels, (extra, _) in zip(views, ctx.images.batches(rows, WORKERS), extras, strict=True):
+        assert view.seeds is not None
+        augmented = ctx.augmentation(pixels, torch.Generator().manual_seed(int(view.seeds)))
+        yield ctx.preprocessing.normalised(augmented, ctx.device), ctx.shown(ctx.images, extra)
+
+
+def file_epoch(paths: list[Path], way: Way, pause: float) -> Times:
+    """Steps of 64 images and as many for the second batch, in the second of two tasks of ten classes."""
     model = IncrementalModel(ResNet18(4, "large"))
     model.grow(1), model.grow(10)
     ctx = Context(
-        config=config,
+        config=ClassifierConfig(workers=WORKERS, cache_mb=0),
         task=1,
         model=model,
         old=None,
@@ -250,8 +295,47 @@ def file_epoch(paths: list[Path], workers: int, pause: float) -> None:
     )
     ctx.reseed("epoch", 0)
     rows = shuffled_batches(len(paths), 64, ctx.rng)
-    for _ in planned_batches(ctx, rows, EFC(EFC.Options(prototype_batch=70)).plan(ctx, len(rows))):
+    batches = way(ctx, rows, EFC(EFC.Options(prototype_batch=70)).plan(ctx, len(rows)))
+    waits, begun = [], time.perf_counter()
+    cpu = time.process_time()
+    for step in range(STEPS):
+        asked = time.perf_counter()
+        next(batches)
+        if step == 0:
+            begun = time.perf_counter()
+        else:
+            waits.append(time.perf_counter() - asked)
         time.sleep(pause)
+    taken = time.perf_counter() - begun - pause  # the pause after the first step belongs to nobody
+    return Times(taken / (STEPS - 1), sum(waits) / len(waits), time.process_time() - cpu)
+
+
+def rebalancing() -> None:
+    """One epoch of re-balancing at the end of ImageNet-1K in ten tasks: draws in portions, against all at once."""
+    peaks, times = [], []
+    for chunk in (CHUNK, 1 << 40):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            before, peak, taken = pool.submit(rebalancing_epoch, chunk).result()
+        peaks.append(f"{peak - before:,.0f} MB")
+        times.append(taken)
+    note = f"{peaks[0]} of memory above what is there before it ({before:,.0f} MB), {peaks[1]} all at once"
+    row("re-balancing epoch, 900 old and 100 new classes, 1,281 features of each", times[0], times[1], note)
+
+
+def rebalancing_epoch(
+    chunk: int, classes: int = 1000, new: int = 100, images: int = 1281
+) -> tuple[float, float, float]:
+    """Megabytes before and at the peak, and seconds; covariances of full rank and one view of 512 features."""
+    torch.set_num_threads(1)
+    paper_rebalancing.CHUNK = chunk
+    factors = tuple(torch.randn(512, 512).triu_().mul_(0.04) for _ in range(classes - new))
+    counts = torch.full((classes - new,), images)
+    prototypes = GaussianPrototypes(torch.randn(classes - new, 512), factors, counts)
+    view, columns = torch.randn(new * images, 512), torch.arange(classes - new, classes).repeat_interleave(images)
+    weight, rng = 0.05 * torch.randn(classes, 512), torch.Generator().manual_seed(0)
+    before, start = peak_megabytes(), time.perf_counter()
+    rebalance(weight, prototypes, [view], columns, Rebalancing(epochs=1), rng)
+    return before, peak_megabytes(), time.perf_counter() - start
 
 
 def run() -> None:
@@ -278,11 +362,12 @@ def run() -> None:
 
 
 def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Of this program alone; what getrusage says may be that of the program that started it."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 IMAGES = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8)
-PARTS = {part.__name__: part for part in (efm, drift, sampling, step, files, run)}
+PARTS = {part.__name__: part for part in (efm, drift, sampling, step, files, rebalancing, run)}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from conftest import TinyNet, make_blobs, make_learner
 from efcil import IncrementalClassifier
@@ -108,6 +109,55 @@ def test_a_trained_generator_is_written_down_at_once_but_not_in_a_first_task(
     classifier.partial_fit(*SECOND, checkpoint=path)
     assert clock.written == [10, 0, 10]
     assert "generator" in state.section("method", state.read(path, "checkpoint")[0])
+
+
+class GeneratorClock(Clock):
+    """One for which only the training of a generator takes time, and which may stop in the middle of it."""
+
+    def __init__(self, step: float, stop: int = -1) -> None:
+        super().__init__(0.0)
+        self.per_iteration, self.stop = step, stop
+        self.iterations: list[int] = []
+
+    def stage(self, task: int, stage: str, done: int = 0, total: int = 0) -> None:
+        if stage == "training the generator":
+            self.now += self.per_iteration
+            self.iterations.append(done)
+            if done == self.stop:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["abd", "r-dfcil"])
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_kill_while_the_generator_is_trained_loses_no_more_than_the_interval(
+    learner: Any, tmp_path: Path, method: str, tasks: int
+) -> None:
+    """What is learnt then is bit for bit what an unbroken run learns."""
+    options = {"inversion": {"iterations": 10, "batch_size": 4, "latent": 3, "width": 4}}
+    lessons = [FIRST, SECOND, make_blobs(["fox"], 5, size=4)][:tasks]
+    unbroken = learner(GeneratorClock(0), method, options=options, epochs=2)
+    for lesson in lessons:
+        unbroken.partial_fit(*lesson)
+    killed = learner(GeneratorClock(0), method, options=options, epochs=2)
+    for lesson in lessons[:-1]:
+        killed.partial_fit(*lesson)
+    killed.save(tmp_path / "before.efcil")
+    path, clock = tmp_path / "checkpoint.efcil", GeneratorClock(50, stop=8)
+    killed = IncrementalClassifier.load(tmp_path / "before.efcil", backbone=TinyNet())
+    killed.watcher = clock
+    learner(clock)  # from now on the clock of checkpoints
+    with pytest.raises(KeyboardInterrupt):
+        killed.partial_fit(*lessons[-1], checkpoint=path)
+    assert clock.written == [checkpoint.PREPARING] * 2  # after the third and the sixth iteration
+    resumed = IncrementalClassifier.load(tmp_path / "before.efcil", backbone=TinyNet())
+    resumed.watcher, clock.stop, clock.iterations = clock, -1, []
+    resumed.partial_fit(*lessons[-1], checkpoint=path)
+    assert clock.iterations == [7, 8, 9, 10] and clock.written[-2:] == [0, 2]
+    unbroken.save(tmp_path / "unbroken.efcil")
+    resumed.save(tmp_path / "resumed.efcil")
+    kept, _ = state.read(tmp_path / "unbroken.efcil", "classifier")
+    again, _ = state.read(tmp_path / "resumed.efcil", "classifier")
+    assert kept.keys() == again.keys() and all(torch.equal(kept[name], again[name]) for name in kept)
 
 
 def test_a_shared_first_task_prepares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from efcil.engine.context import Context
 from efcil.engine.method import Method
 from efcil.errors import UserError
 
+PREPARING = -1  # in the place of epochs done: cut off while the method prepared
 DESCRIPTION = {"task": int, "identity": str, "epochs_done": int, "seconds": float}  # what is said beside the tensors
 
 
@@ -34,8 +35,17 @@ class Checkpoint:
 
     def after_epoch(self, epochs_done: int, last: bool) -> None:
         """Write the file if it is due: a large network takes longer to write than a small epoch to repeat."""
-        if last or time.monotonic() - self.written >= self.ctx.config.checkpoint_seconds:
+        if last or self.due:
             self.write(epochs_done)
+
+    def while_preparing(self) -> None:
+        """The same for work before the first epoch."""
+        if self.due:
+            self.write(PREPARING)
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.ctx.config.checkpoint_seconds
 
     def write(self, epochs_done: int) -> None:
         """Everything that has changed since the task began."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +28,14 @@ class Batch:
     x: Tensor
     y: Tensor
     extra: Batch | None = None  # what the method planned for this step at the start of the epoch
+
+
+Keep = Callable[[], None]
+"""Called by long work wherever it could go on from its progress(); a checkpoint is then written if one is due."""
+
+
+def unkept() -> None:
+    """Nobody keeps anything."""
 
 
 class View(NamedTuple):
@@ -56,6 +64,7 @@ class Context:
     past: tuple[ImageSet, Tensor] | None = None  # earlier images, only for methods that say they need them
     rng: torch.Generator = torch.default_generator  # set anew by the trainer for every epoch and stage
     watcher: Watcher = field(default_factory=Silent)
+    keep: Keep = unkept  # set by the trainer while a method prepares
     phase: Phases = field(default_factory=Phases)  # ``with ctx.phase("drift"):`` counts the time of what is within
     _extracted: tuple[ImageSet, Tensor] | None = None  # features of a frozen backbone, which are computed once
 

@@ -89,6 +89,7 @@ class Method:
         """Long work before the first epoch, such as training a generator; returns whether there was any.
 
         What it makes belongs into progress(): a task that is resumed has it from there and does not prepare again.
+        Where it calls ctx.keep(), it may be cut off: it is then called anew and goes on from its progress().
         It is not called in a first task that is shared, whose checkpoint holds nothing of the method.
         """
         return False

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from efcil.config import Training
-from efcil.engine.checkpoint import Checkpoint
-from efcil.engine.context import Batch, Context, View
+from efcil.engine.checkpoint import PREPARING, Checkpoint
+from efcil.engine.context import Batch, Context, View, unkept
 from efcil.engine.method import Method
 from efcil.engine.plan import CHECKED, shown
 from efcil.engine.progress import Step
@@ -58,10 +58,12 @@ def train(
     rates = [group["lr"] for group in groups]
     checkpoint = Checkpoint(path, ctx, method, optimizer)
     done = checkpoint.load()
-    if done is None and not checkpoint.shared:  # nothing of this method in what others may go on from
+    if done in (None, PREPARING) and not checkpoint.shared:  # nothing of this method in what others may go on from
         ctx.reseed("prepare")
+        ctx.keep = checkpoint.while_preparing
         with ctx.phase("preparation"):
             prepared = method.prepare(ctx)
+        ctx.keep, done = unkept, 0
         if prepared:
             checkpoint.write(epochs_done=0)
     with ctx.phase("training"):

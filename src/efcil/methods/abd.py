@@ -62,7 +62,7 @@ class ABD(Method):
     def prepare(self, ctx: Context) -> bool:
         """Train the generator."""
         assert ctx.old is not None and self.inversion is not None
-        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"))
+        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"), ctx.keep)
         return True
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
@@ -94,11 +94,12 @@ class ABD(Method):
         self.kept = state
 
     def progress(self) -> State:
-        return {} if self.inversion is None else self.inversion.state()
+        return {} if self.inversion is None else {**self.inversion.progress(), **self.inversion.state()}
 
     def load_progress(self, state: State) -> None:
         if self.inversion is not None:
-            self.inversion.load_state(state)
+            self.inversion.load_progress(state)
+            self.inversion.load_state(state)  # the next task goes on from its optimiser too
 
 
 def image_weights(columns: Tensor, known: int, classes: int) -> Tensor:

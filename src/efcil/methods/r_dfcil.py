@@ -99,7 +99,7 @@ class RDFCIL(Method):
     def prepare(self, ctx: Context) -> bool:
         """Train the generator."""
         assert ctx.old is not None and self.inversion is not None
-        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"))
+        self.inversion.train(ctx.old, ctx.rng, ctx.report("training the generator"), ctx.keep)
         return True
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
@@ -161,12 +161,12 @@ class RDFCIL(Method):
         self.inversion, self.projections, self.counts = None, nn.ParameterDict(), torch.empty(0)
 
     def progress(self) -> State:
-        generator = {} if self.inversion is None else self.inversion.weights()
+        generator = {} if self.inversion is None else self.inversion.progress()
         return {**generator, **self.projections.state_dict(), "counts": self.counts, "epoch": torch.tensor(self.epoch)}
 
     def load_progress(self, state: State) -> None:
         if self.inversion is not None:
-            self.inversion.load_weights(state)
+            self.inversion.load_progress(state)
         self.projections.load_state_dict({name: state[name] for name in self.projections})
         self.counts, self.epoch = state["counts"].to(self.counts.device), int(state["epoch"])
 

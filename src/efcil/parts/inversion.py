@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.config import at_least
+from efcil.engine.context import Keep, unkept
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY
 from efcil.engine.progress import Report, unreported
@@ -176,20 +177,29 @@ class Inversion:
         generator = Generator(size, options.latent, options.width, rng).to(device)
         self.generator: Generator = generator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=options.lr)
+        self.done, self.rng = 0, rng  # of a training that is under way: its iterations and its random numbers
 
-    def train(self, network: IncrementalModel, rng: torch.Generator, report: Report = unreported) -> None:
-        """Fit the generator to this network, which stays as it is."""
+    def train(
+        self, network: IncrementalModel, rng: torch.Generator, report: Report = unreported, keep: Keep = unkept
+    ) -> None:
+        """Fit the generator to this network, which stays as it is; one that was cut off within goes on from there."""
+        if self.done:
+            rng.set_state(self.rng.get_state())
+        self.rng = rng
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
         self.generator.train()
         with batchnorm_divergences(teacher) as divergences:
-            for iteration in range(self.options.iterations):
+            for iteration in range(self.done, self.options.iterations):
                 divergences.clear()
                 x = self.generator(self.noise(self.options.batch_size, rng))
                 terms = inversion_terms(self.options, teacher(x), divergences, x)
                 self.optimizer.zero_grad()
                 torch.stack(list(terms.values())).sum().backward()
                 self.optimizer.step()
-                report(iteration + 1, self.options.iterations)
+                self.done = iteration + 1
+                report(self.done, self.options.iterations)
+                keep()
+        self.done = 0
 
     @torch.no_grad()
     def sample(self, count: int, rng: torch.Generator) -> Tensor:
@@ -232,6 +242,20 @@ class Inversion:
         for parameter, moments in adam.items():
             moments["step"].fill_(int(state["steps"]))
             self.optimizer.state[parameter] = moments
+
+    def progress(self) -> State:
+        """Enough to sample, and while the training is under way all that it needs to go on, bit for bit."""
+        if not self.done:
+            return self.weights()
+        return {**self.state(), "iterations": torch.tensor(self.done), "noise": self.rng.get_state()}
+
+    def load_progress(self, state: State) -> None:
+        """The inverse of progress()."""
+        self.load_weights(state)
+        if "noise" in state:
+            self.load_state(state)
+            self.done, self.rng = int(state["iterations"]), torch.Generator()
+            self.rng.set_state(state["noise"])
 
     def statistics(self) -> list[Tensor]:
         """Running means and variances of the generator's BatchNorm."""
