@@ -30,27 +30,37 @@ def weights(regularizer: str, values: Iterable[float]) -> tuple[str, ...]:
     return variants(regularizer=[regularizer], lambda_regularizer=values)
 
 
+LARGE_SCALE = ("fetril", "fecam", "r-dfcil", "efc", "efc++")
+DRIFT = (  # means and covariances: fixed, updated by the EFM, or true ones
+    *variants(drift=["none"]),
+    "efc++",
+    *variants(covariance=["oracle"]),
+    *variants(drift=["oracle"]),
+    *variants(drift=["oracle"], covariance=["oracle"]),
+)
+
 GRIDS = {
     "table2": Grid(
         "all methods of Table 2",
         ("ewc", "lwf", "pass", "fusion", "fetril", "ssre", "fecam", "abd", "r-dfcil", "efc", "efc++"),
     ),
+    "table3": Grid("Table 3: the methods on ImageNet-1K and DN4IL", LARGE_SCALE),
     "table4": Grid(
-        "Table 4: regularisers in the place of the EFM, each with its best weight",
-        ("efc++", *variants(regularizer=["efim", "kd", "fd"])),
+        "Table 4: regularisers in the place of the EFM, each with its best weight; distillation squared too",
+        ("efc++", *variants(regularizer=["efim", "kd", "fd"]), *variants(lambda_efm=[0])),
     ),
     "table5": Grid("Table 5: prototypes updated or not", ("efc++", *variants(drift=["none"]))),
     "table6": Grid(
         "Table 6: means and covariances fixed, updated or true, and joint training",
-        (
-            *variants(drift=["none"]),
-            "efc++",
-            *variants(covariance=["oracle"]),
-            *variants(drift=["oracle"]),
-            *variants(drift=["oracle"], covariance=["oracle"]),
-            "joint",
-        ),
+        (*DRIFT, "joint"),
     ),
+    "table7": Grid("Table 7: the methods on ImageNet-1K", LARGE_SCALE),
+    "table8": Grid(
+        "Table 8: the methods on DN4IL",
+        ("ewc", "lwf", "pass", "fetril", "ssre", "fecam", "r-dfcil", "efc", "efc++"),
+    ),
+    "table9": Grid("Table 9: means and covariances on ImageNet-Subset", DRIFT),
+    "table10": Grid("Table 10: means and covariances on Tiny-ImageNet", DRIFT),
     "figure11": Grid(
         "Figure 11 and appendix G: 25 combinations of λ and η",
         variants(lambda_efm=(1, 5, 10, 50, 100), eta=(0.001, 0.01, 0.1, 1, 10)),

@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from efcil.config import ClassifierConfig, RunConfig, deciding, from_dict, merge, to_dict
+from efcil.config import ClassifierConfig, DataConfig, RunConfig, StreamConfig, deciding, from_dict, merge, to_dict
 from efcil.errors import UserError, unknown
 
 SECTIONS = ("data", "stream", "classifier")
+FIRST_CLASSES = {  # Table 1: |C_0| of the warm starts in 10 and 20 steps
+    "cifar100": {10: 50, 20: 40},
+    "tiny-imagenet": {10: 100, 20: 100},
+    "imagenet-subset": {10: 50, 20: 40},
+    "imagenet-1k": {10: 500, 20: 400},
+}
+DOMAINS = 6  # steps of DN4IL, one per domain
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a number of the paper belongs to, whatever the network: images, start and steps."""
+
+    data: str
+    start: str  # warm or cold, as the paper calls DN4IL too
+    steps: int  # 0: as many as a folder has domains
+    first_classes: int = 0
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether Table 1 has this split, or it is the stream of DN4IL."""
+        if self.data == "dn4il":
+            return self == Scenario("dn4il", "cold", DOMAINS)
+        splits = FIRST_CLASSES.get(self.data, {})
+        return self.steps in splits and self.first_classes == (splits[self.steps] if self.start == "warm" else 0)
+
+    def __str__(self) -> str:
+        steps = "a step per domain" if not self.steps else f"{self.steps} steps"
+        first = f" after {self.first_classes} classes" if self.first_classes else ""
+        return f"{self.data}, {self.start} start, {steps}{first}"
+
+
+def scenario_of(preset: str) -> Scenario:
+    """Which scenario a preset is, by its images and its stream and not by its name."""
+    content = read_preset(preset)
+    data = from_dict(DataConfig, content["data"], "data.")
+    stream = from_dict(StreamConfig, content["stream"], "stream.")
+    if stream.kind == "domain":
+        return Scenario(data.name, "cold", DOMAINS if data.name == "dn4il" else 0)
+    return Scenario(data.name, stream.kind, stream.steps, stream.first_classes if stream.kind == "warm" else 0)
 
 
 def preset_names() -> list[str]:
@@ -55,7 +98,7 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
     else:
         text = files("efcil.bench").joinpath("presets", f"{known_preset(name)}.yaml").read_text()
     try:
-        content: Any = yaml.safe_load(text)
+        content: Any = copy.deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         raise UserError(f"The preset {name} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
@@ -74,6 +117,12 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
                 f"In the preset {name}, {path} is a section with fields of its own, not the value {part!r}."
             )
     return {**sections, "description": content.get("description", ""), "like": content.get("like")}
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """A table asks for the same few presets hundreds of times."""
+    return yaml.safe_load(text)
 
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
@@ -143,6 +192,14 @@ def deviations(config: RunConfig) -> str:
     changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before[name]}
     words = [f"{name}={json.dumps(value, separators=(',', ':'))}" for name, value in sorted(changed.items())]
     return " ".join(words).replace('"', "")
+
+
+def recorded(method: str, settings: str) -> RunConfig:
+    """The settings in a line of deviations(); what the line leaves out has today's default."""
+    found: dict[str, Any] = {"classifier": {"method": method}}
+    for word in settings.split():
+        found = merge(found, parse_change(word))
+    return from_dict(RunConfig, found)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

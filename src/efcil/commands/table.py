@@ -1,0 +1,144 @@
+"""`efcil table`: a table of the paper, ours beside the published numbers."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from efcil.commands.arguments import add_command, add_json
+from efcil.errors import UserError
+
+if TYPE_CHECKING:
+    from efcil.bench.results import Cell, Results
+
+FORMATS = ("terminal", "markdown", "latex", "csv")
+LEGEND = (
+    "Mean ± standard deviation over seeds; the best is bold and the second underlined, the paper's and ours each for "
+    "themselves; blank: not run."
+)
+ENDINGS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+
+
+def add(commands: Any) -> None:
+    command = add_command(commands, "table", table)
+    command.add_argument("number", nargs="?", metavar="N", help="2 to 10, as in the paper")
+    command.add_argument(
+        "presets", nargs="*", metavar="PRESET", help="presets of the table's scenarios (those that have rows)"
+    )
+    command.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results/runs.csv"),
+        metavar="CSV",
+        help="table of finished runs (results/runs.csv)",
+    )
+    command.add_argument("--format", choices=FORMATS, help="how to write it (terminal, or as the ending of --out says)")
+    command.add_argument("--out", type=Path, metavar="FILE", help="write it there")
+    command.add_argument(
+        "--update",
+        type=Path,
+        metavar="PAGE",
+        help="instead of all this, write every table that stands under `efcil bench` commands in a Markdown page anew",
+    )
+    add_json(command)
+
+
+def table(args: argparse.Namespace) -> None:
+    """Show a table of the paper (2 to 10), the published numbers and beside them those of runs made here."""
+    from efcil.bench.published import TABLES
+    from efcil.bench.results import read_results, records_folder
+
+    if (args.number is None) == (args.update is None):
+        raise UserError("Give the number of a table, such as `efcil table 2`, or a page to --update, and not both.")
+    if args.number is not None and (not args.number.isdecimal() or int(args.number) not in TABLES):
+        raise UserError(
+            f"There is no Table {args.number} of numbers in the paper; there are 2 to 10 (Table 1 has the splits, which "
+            "`efcil presets` lists)."
+        )
+    if not args.results.exists() and not records_folder(args.results).exists():
+        raise UserError(
+            f"There is no results file {args.results}; efcil bench makes one, or name yours with --results."
+        )
+    results = read_results(args.results)
+    if args.update is not None:
+        update(args.update, results, args.json)
+        return
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from efcil.analysis.tables.comparison import compared
+    from efcil.analysis.tables.latex import latex
+    from efcil.analysis.tables.markdown import markdown
+    from efcil.analysis.tables.records import as_csv, records
+    from efcil.analysis.tables.scale import THE_PAPER, scales
+    from efcil.analysis.tables.terminal import terminal
+
+    comparison = compared(int(args.number), args.presets, results, args.results)
+    made_at = scales(comparison)
+    notes = [LEGEND, *comparison.layout.notes, THE_PAPER, *(scale.sentence for scale in made_at)]
+    form = args.format or (ENDINGS.get(args.out.suffix, "terminal") if args.out else "terminal")
+    if args.json:
+        about = {"table": comparison.table, "caption": comparison.layout.caption, "notes": notes}
+        about |= {"scales": [scale.facts() for scale in made_at], "numbers": records(comparison, made_at)}
+        text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    elif form == "markdown":
+        text = markdown(comparison, notes)
+    elif form == "latex":
+        text = latex(comparison, notes)
+    elif form == "csv":
+        text = as_csv(records(comparison, made_at))
+    else:
+        page = io.StringIO() if args.out else None
+        console = Console(file=page, highlight=False)
+        console.print(Text(f"Table {comparison.table}. {comparison.layout.caption}, in %\n", style="bold"))
+        console.print(terminal(comparison, console.width), no_wrap=True, overflow="ignore", crop=False)
+        for note in notes:
+            console.print(Text(f"· {note}"))
+        text = "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines()) if page else ""
+    written(text, args.out)
+
+
+def written(text: str, out: Path | None) -> None:
+    """Text to a file, whose name is then said, or to standard output."""
+    if out is None:
+        print(text, end="")
+        return
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from None
+    print(out)
+
+
+def update(page: Path, results: Results, as_json: bool) -> None:
+    """Write the tables of a page anew and say how many there are."""
+    from efcil.bench.page import COMMANDS_AND_TABLE, with_tables
+
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"The page {page} cannot be read: {reason}.") from None
+    number = len(COMMANDS_AND_TABLE.findall(text))
+    if not number:
+        raise UserError(f"{page} has no table under an `efcil bench` command in an indented line of its own.")
+    page.write_text(with_tables(text, results, asked), encoding="utf-8")
+    print(json.dumps({"page": str(page), "tables": number}) if as_json else f"{page}: {number} tables written anew")
+
+
+def asked(command: str) -> list[Cell]:
+    """The runs that an `efcil bench` command asks for."""
+    from efcil.bench.campaign import cells, seed_list
+    from efcil.bench.grids import expanded
+    from efcil.commands import bench
+
+    parser = argparse.ArgumentParser(prog="efcil")
+    bench.add(parser.add_subparsers())
+    args = parser.parse_args(shlex.split(command)[1:])
+    return cells(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
