@@ -213,6 +213,20 @@ def test_the_shell_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert [key for key in keys if f"`{key}`" not in STATE_FORMAT] == []
 
 
+# Tables and figures
+
+
+def test_the_commands_for_tables_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for code in blocks("tables-and-figures.md", "sh") for line in code.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("efcil table")]
+    assert len(commands) >= 6
+    for _, *arguments in commands:
+        words = [str(tmp_path / word) if word.startswith("table2.") else word for word in arguments]
+        assert main([*words, "--results", str(ROOT / "results" / "runs.csv")]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"table2.tex", "table2.csv"}
+    assert capsys.readouterr().out.startswith("Table 2. Small-scale")
+
+
 # Links
 
 

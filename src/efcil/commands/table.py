@@ -56,8 +56,8 @@ def table(args: argparse.Namespace) -> None:
         raise UserError("Give the number of a table, such as `efcil table 2`, or a page to --update, and not both.")
     if args.number is not None and (not args.number.isdecimal() or int(args.number) not in TABLES):
         raise UserError(
-            f"There is no Table {args.number} of numbers in the paper; there are 2 to 10 (Table 1 has the splits, which "
-            "`efcil presets` lists)."
+            f"There is no Table {args.number} of numbers in the paper; there are 2 to 10 (Table 1 has the splits, "
+            "which `efcil presets` lists)."
         )
     if not args.results.exists() and not records_folder(args.results).exists():
         raise UserError(
