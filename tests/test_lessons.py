@@ -86,7 +86,7 @@ def test_a_plan_changes_nothing() -> None:
     planned = make_learner("efc++", options=QUICK["efc++"]).partial_fit(*FIRST)
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    assert "2 classes from 12 images: 1 epochs" in str(planned.plan(*LATER))
+    assert "2 classes from 12 images: 1 epoch " in str(planned.plan(*LATER))
     assert torch.equal(torch.get_rng_state(), before)
     images = np.concatenate([FIRST[0], LATER[0]])
     classifier.partial_fit(*LATER), planned.partial_fit(*LATER)

@@ -17,7 +17,10 @@ from PIL import Image
 from conftest import cli_command, cli_environment, make_blobs, real_data
 from efcil import IncrementalClassifier
 from efcil.cli import main
+from efcil.data import images
+from efcil.data.sets import folder as folder_reader
 from efcil.errors import UserError
+from efcil.teaching import photos as teaching_photos
 from efcil.teaching.store import Store
 
 SMALL = ["--backbone", "resnet18", "--set", "width=4", "--set", "image_size=8", "--set", "first.epochs=1"]
@@ -149,6 +152,65 @@ def test_bad_files_are_listed_and_can_be_left_out(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "m.efcil").exists()
     assert main(["learn", str(tmp_path / "m.efcil"), str(folder), "--skip-bad", *SMALL]) == 0
     assert IncrementalClassifier.load(tmp_path / "m.efcil").lessons_[0]["classes"] == {"cat": 6, "dog": 6}
+
+
+def test_photos_beside_bad_files_are_looked_at(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "first" / "cat" / "text.jpg").write_text("not an image")
+    capsys.readouterr()
+    assert main(["predict", str(model), str(tmp_path / "first"), "--json"]) == 2
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)) == 12
+    assert "1 of 13 files cannot be read" in said.err and "text.jpg" in said.err and "--skip-bad" in said.err
+    assert main(["predict", str(model), str(tmp_path / "first"), "--skip-bad"]) == 0
+
+
+def test_photos_in_a_zip_are_named(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        for path in sorted((tmp_path / "first").rglob("*.png")):
+            file.write(path, path.relative_to(tmp_path / "first"))
+    zipped, folder = (told(capsys, "predict", model, tmp_path / name) for name in ("a.zip", "first"))
+    assert [row["guesses"] for row in zipped] == [row["guesses"] for row in folder]
+    assert zipped[0]["photo"] == "cat/0.png"
+
+
+def test_photos_of_phones_without_the_plugin_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = photos(tmp_path / "a", "cat", "dog")
+    (folder / "cat" / "IMG_1.HEIC").write_bytes(b"a photo")
+    readable = images.extensions() - images.HEIF
+    for module in (images, teaching_photos, folder_reader):
+        monkeypatch.setattr(module, "extensions", lambda: readable)
+    capsys.readouterr()
+    assert main(["learn", str(tmp_path / "m.efcil"), str(folder), *SMALL]) == 2
+    said = capsys.readouterr()
+    assert "IMG_1.HEIC" in said.out and "efcil[heif]" in said.out and "left out" not in said.out
+    assert main(["learn", str(tmp_path / "m.efcil"), str(folder), "--skip-bad", *SMALL]) == 0
+
+
+@pytest.mark.parametrize("name", ["große Katze", "[red] apple", "🐱 x", "a,b;c", "-v"])
+def test_class_names_of_any_kind(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, model = photos(tmp_path / "a", name, "dog"), tmp_path / "m [1].efcil"
+    capsys.readouterr()
+    assert main(["learn", str(model), str(folder), *SMALL]) == 0
+    assert main(["inspect", str(model)]) == 0
+    assert main(["evaluate", str(model), str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.count(name) >= 4 and said.count("m [1].efcil") >= 2
+    assert {row["answer"] for row in told(capsys, "predict", model, folder, "--no-unknown")} <= {name, "dog"}
+    assert main(["rename", str(model), "--", name, "other"]) == 0
+    assert IncrementalClassifier.load(model).classes_.tolist() in (["dog", "other"], ["other", "dog"])
+
+
+def test_a_lesson_of_one_photo_says_what_it_cannot_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["learn", str(tmp_path / "m.efcil"), str(photos(tmp_path / "a", "cat", count=1)), *SMALL]) == 0
+    said = capsys.readouterr()
+    assert "too few photos of each class to tell" in said.out and "leave-one-out" not in said.out
+    assert "1 class from 1 image: 1 epoch " in said.err
+    assert main(["inspect", str(tmp_path / "m.efcil")]) == 0
+    said = capsys.readouterr()
+    assert "1 class, " in said.out and "0 earlier versions kept\n" in said.out
 
 
 def test_a_zip_in_the_place_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

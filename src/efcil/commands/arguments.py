@@ -58,4 +58,8 @@ def add_model(command: argparse.ArgumentParser) -> None:
 
 def add_photos(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="FOLDER", help="a folder of class folders, or a zip of them")
+    add_skip_bad(command)
+
+
+def add_skip_bad(command: argparse.ArgumentParser) -> None:
     command.add_argument("--skip-bad", action="store_true", help="leave files out that cannot be read")

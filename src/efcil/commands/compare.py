@@ -23,7 +23,7 @@ def compare(args: argparse.Namespace) -> None:
     from rich.filesize import decimal
     from rich.table import Table
 
-    from efcil.engine.plan import duration
+    from efcil.engine.plan import duration, numbered
     from efcil.teaching.comparison import METHODS, compared
     from efcil.teaching.photos import read_photos
     from efcil.teaching.store import Store
@@ -49,4 +49,5 @@ def compare(args: argparse.Namespace) -> None:
         table.add_row(row["method"] + (" (this model)" if row["method"] == classifier.config.method else ""), *cells)
     console.print(table, highlight=False)
     tested, lessons = rows[0]["photos_tested"], rows[0]["lessons"]
-    console.print(f"{tested} photos tested after {lessons} lessons; the model itself was not changed", highlight=False)
+    done = f"{numbered(tested, 'photo')} tested after {numbered(lessons, 'lesson')}"
+    console.print(f"{done}; the model itself was not changed", highlight=False, soft_wrap=True)

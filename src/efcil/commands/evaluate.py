@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
 def evaluate(args: argparse.Namespace) -> None:
     """Measure a model on photos in class folders: accuracy, per class, what is taken for what, and the worst photos."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from efcil.teaching.answers import evaluation
@@ -42,7 +43,8 @@ def evaluate(args: argparse.Namespace) -> None:
     for heading in ("class", "photos", "right", "mostly taken for"):
         table.add_column(heading, justify="right" if heading in ("photos", "right") else "left")
     for row in found["classes"]:
-        table.add_row(row["class"], str(row["photos"]), f"{row['accuracy']:.0%}", row["taken_for"])
+        cells = str(row["photos"]), f"{row['accuracy']:.0%}", escape(row["taken_for"])
+        table.add_row(escape(row["class"]), *cells)
     console.print(table, highlight=False)
     if found["worst"]:
         console.print("\nthe worst photos:", highlight=False, soft_wrap=True)

@@ -22,4 +22,6 @@ def forget(args: argparse.Namespace) -> None:
     with store.changing():
         store.load()
         forgotten = store.forget(args.name)
-    print(f"{args.name} is forgotten, in the model and its versions ({forgotten} files).")
+    from efcil.engine.plan import numbered
+
+    print(f"{args.name} is forgotten, in the model and its versions ({numbered(forgotten, 'file')}).")

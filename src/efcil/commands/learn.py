@@ -60,24 +60,28 @@ def learn(args: argparse.Namespace) -> None:
 def show(console: Any, report: Any, model: str, size: int) -> None:
     """The report for a person."""
     from rich.filesize import decimal
+    from rich.markup import escape
     from rich.table import Table
 
-    from efcil.engine.plan import duration
+    from efcil.engine.plan import duration, numbered
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("class", "photos", "named rightly"):
         table.add_column(heading, justify="left" if heading == "class" else "right")
     for row in report.classes:
         accuracy = "?" if row["accuracy"] is None else f"{row['accuracy']:.0%}"
-        table.add_row(row["class"], str(row["photos"]), accuracy)
+        table.add_row(escape(row["class"]), str(row["photos"]), accuracy)
     console.print(table, highlight=False)
-    console.print(f"[dim]measured on {report.how}[/]", highlight=False, soft_wrap=True)
+    told = any(row["accuracy"] is not None for row in report.classes)
+    how = f"measured on {report.how}" if told else "too few photos of each class to tell how well it is known"
+    console.print(f"[dim]{how}[/]", highlight=False, soft_wrap=True)
     if report.old_before is not None and report.old_after is not None:
         change = f"{report.old_before:.0%} before, {report.old_after:.0%} now"
         console.print(
             f"the classes from before, estimated from what is kept of them: {change}", highlight=False, soft_wrap=True
         )
     for row in report.confusions[:SHOWN]:
-        photos = f"{row['photos']} photo{'s' * (row['photos'] > 1)}"
-        console.print(f"{row['class']} is taken for {row['taken_for']} ({photos})", highlight=False, soft_wrap=True)
-    console.print(f"{model}: {decimal(size)}, {duration(report.seconds)}", highlight=False, soft_wrap=True)
+        line = f"{row['class']} is taken for {row['taken_for']} ({numbered(row['photos'], 'photo')})"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    line = f"{model}: {decimal(size)}, {duration(report.seconds)}"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_json, add_model
+from efcil.commands.arguments import add_command, add_json, add_model, add_skip_bad
 
 
 def add(commands: Any) -> None:
     command = add_command(commands, "predict", predict)
     add_model(command)
-    command.add_argument("photos", nargs="+", type=Path, metavar="PHOTO", help="image files, or folders of them")
+    command.add_argument(
+        "photos", nargs="+", type=Path, metavar="PHOTO", help="image files, or folders or zips of them"
+    )
+    add_skip_bad(command)
     command.add_argument("--top", type=int, default=1, metavar="K", help="show the K most likely classes (1)")
     command.add_argument(
         "--no-unknown", dest="unknown", action="store_false", help="always name a class, however unlike the photo is"
@@ -26,11 +29,27 @@ def add(commands: Any) -> None:
 
 def predict(args: argparse.Namespace) -> None:
     """Say what is on photos; one that is unlike every class the model knows is called unknown."""
-    from efcil.teaching.answers import answered, photo_paths
+    from rich.console import Console
+
+    from efcil.errors import UserError
+    from efcil.teaching.answers import answered
+    from efcil.teaching.photos import list_bad, photo_files
     from efcil.teaching.store import Store
 
-    classifier = Store(args.model).load()
-    rows = answered(classifier, photo_paths(args.photos), args.top, args.unknown)
+    classifier, console = Store(args.model).load(), Console(stderr=True)
+    files = photo_files(args.photos, classifier)
+    rows, bad = answered(classifier, files, args.top, args.unknown, console)
+    show(args, rows)
+    if bad and len(bad) == sum(map(len, files)) == 1:
+        raise UserError(bad[0])
+    if bad:
+        list_bad(bad, sum(map(len, files)), console)
+        if not args.skip_bad:
+            raise UserError("The others were looked at; mend or remove these files, or add --skip-bad.")
+
+
+def show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """The answers, in the form that was asked for."""
     if args.json:
         print(json.dumps(rows, indent=2))
     elif args.csv:
@@ -41,7 +60,7 @@ def predict(args: argparse.Namespace) -> None:
             guesses = [part for guess in row["guesses"] for part in (guess["class"], f"{guess['probability']:.4f}")]
             writer.writerow([row["photo"], row["answer"], *guesses])
     else:
-        width = max(len(row["photo"]) for row in rows)
+        width = max((len(row["photo"]) for row in rows), default=0)
         for row in rows:
             named = "  ".join(f"{guess['class']} {guess['probability']:.0%}" for guess in row["guesses"])
             print(f"{row['photo']:{width}}  {row['answer'] + '  (' + named + ')' if row['unknown'] else named}")

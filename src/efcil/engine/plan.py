@@ -19,7 +19,8 @@ from efcil.engine.method import Method
 T = TypeVar("T", bound=Training)
 
 LEAST_BATCH = 8
-TRIED_IMAGES = 16  # of a step that is timed
+TRIED_IMAGES = 4  # of a step that is timed, at least; more would take longer than a small lesson of large images
+TRIED_PIXELS = 4 * 224 * 224  # of a step that is timed, if a batch has so many
 TRIALS = 2  # timed after one that warms up
 CHECKED = 64  # images that a network is shown after its epochs, and again at the end, to see that it gives numbers
 TRIED_SIZE = 512  # of a matrix
@@ -38,8 +39,9 @@ class Plan:
     shown: int  # images that pass through all epochs, with rotations, mixes and generated ones
 
     def __str__(self) -> str:
-        what = f"{self.classes} class{'es' if self.classes > 1 else ''} from {self.images} images"
-        how = f"{self.epochs} epochs in batches of {self.batch_size}" if self.epochs else "the network stays as it is"
+        what = f"{numbered(self.classes, 'class')} from {numbered(self.images, 'image')}"
+        epochs = f"{numbered(self.epochs, 'epoch')} in batches of {self.batch_size}"
+        how = epochs if self.epochs else "the network stays as it is"
         return f"learning {what}: {how}, about {duration(self.seconds)}"
 
 
@@ -48,6 +50,11 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def numbered(count: int, noun: str) -> str:
+    """``1 photo`` or ``2 photos``, ``1 class`` or ``2 classes``."""
+    return f"{count} {noun}{('es' if noun.endswith('s') else 's') if count != 1 else ''}"
 
 
 def within_steps(training: T, images: int) -> T:
@@ -95,7 +102,8 @@ def epoch_images(ctx: Context, method: Method) -> int:
 def measured_costs(ctx: Context, method: Method, trains: bool) -> Costs:
     """Time a look and, if the network is trained, a step on a copy of it; nothing of the lesson is changed."""
     model = copy.deepcopy(ctx.model).eval()
-    rows = torch.arange(min(TRIED_IMAGES, len(ctx.images)))
+    many = max(TRIED_IMAGES, TRIED_PIXELS // ctx.preprocessing.size**2)
+    rows = torch.arange(min(many, len(ctx.images), method.training(ctx).batch_size))
     optimizer = torch.optim.Adam(model.parameters())
 
     def show(seeds: torch.Tensor | None) -> torch.Tensor:
@@ -129,14 +137,12 @@ def measured_costs(ctx: Context, method: Method, trains: bool) -> Costs:
 
 
 def seconds_of(function: Callable[[], object]) -> float:
-    """The shortest of a few calls, after one that warms up."""
+    """The mean of a few calls, after one that warms up; other programs that slow them down will go on doing so."""
     function()
-    times = []
+    begun = clock()
     for _ in range(TRIALS):
-        begun = clock()
         function()
-        times.append(clock() - begun)
-    return min(times)
+    return (clock() - begun) / TRIALS
 
 
 def seconds_at(size: int, work: Callable[[int], object], power: int = 3) -> float:

@@ -9,29 +9,41 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from efcil.classifier import IncrementalClassifier
-from efcil.data.given import files_inside
+from efcil.data.images import Files, ImageSet, Pixels
 from efcil.engine import state
-from efcil.engine.answers import UNKNOWN
+from efcil.engine.answers import UNKNOWN, Answers
 from efcil.errors import UserError
-from efcil.teaching.photos import Photos
+from efcil.teaching.photos import Photos, decoded
 from efcil.teaching.store import Store
 
-
-def photo_paths(given: Sequence[Path]) -> list[str]:
-    """These files, and all images inside these folders, in name order."""
-    found: list[str] = []
-    for path in given:
-        found += files_inside(path) if path.is_dir() else [str(path)]
-    return found
+AT_A_TIME = 256  # photos in memory
 
 
-def answered(classifier: IncrementalClassifier, paths: list[str], top: int, unknown: bool) -> list[dict[str, Any]]:
-    """For each photo the answer, whether it is unlike every class, and the most likely classes."""
+def answered(
+    classifier: IncrementalClassifier, given: Sequence[Files], top: int, unknown: bool, console: Console
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """For each photo the answer, whether it is unlike every class, and the most likely classes; and sentences on files
+    that cannot be read. Few photos are in memory at a time."""
     if top < 1:
         raise UserError(f"--top must be at least 1, not {top}.")
-    answers = classifier.answers(paths)
+    rows, bad = [], []
+    for files in given:
+        for places in torch.arange(len(files)).split(AT_A_TIME):
+            good, more = decoded(files, console, places.tolist())
+            bad += more
+            if good:
+                answers = classifier.answers(ImageSet(Pixels(torch.stack(list(good.values())))))
+                rows += told_of(classifier, answers, [str(files.paths[place]) for place in good], top, unknown)
+    return rows, bad
+
+
+def told_of(
+    classifier: IncrementalClassifier, answers: Answers, paths: list[str], top: int, unknown: bool
+) -> list[dict[str, Any]]:
+    """What was found out about photos, a row for each."""
     rows = []
     for place, path in enumerate(paths):
         shares = answers.probabilities[place]

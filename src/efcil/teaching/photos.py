@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +15,11 @@ from rich.console import Console
 from rich.progress import track
 
 from efcil.classifier import IncrementalClassifier
-from efcil.data.images import FILE_SIZE, Files, ImageSet, Pixels, on_disk
+from efcil.data.given import files_inside
+from efcil.data.images import FILE_SIZE, HEIF, Files, ImageSet, Pixels, extensions
 from efcil.data.sets.folder import class_folders, notes
-from efcil.data.zips import zipped_folders
+from efcil.data.zips import ZippedFiles, image_members, zipped_folders
+from efcil.engine.plan import numbered
 from efcil.errors import UserError
 
 LISTED = 20  # bad files that are named; the others are counted
@@ -38,35 +42,63 @@ def read_photos(source: Path, classifier: IncrementalClassifier, skip_bad: bool,
     size, interpolation = classifier.stored_size or FILE_SIZE, classifier.interpolation
     if source.is_file():
         listed, names = zipped_folders(source, size, interpolation)
+        assert isinstance(listed.source, Files)
+        files = listed.source
     elif source.is_dir():
         found = class_folders(source)
-        listed, names = on_disk(found.paths, size, interpolation), [found.names[label] for label in found.labels]
-        for note in notes(source, found.skipped):
+        phone = phone_photos(source, found.names)
+        for note in notes(source, found.skipped - Counter(path.suffix.lower() for path in phone)):
             console.print(note, highlight=False, markup=False)
+        files = Files([*found.paths, *map(str, phone)], size, interpolation)
+        names = [*(found.names[label] for label in found.labels), *(path.parent.name for path in phone)]
     else:
         raise UserError(f"There is no folder or zip {source}.")
-    assert isinstance(listed.source, Files)
-    good, bad = decoded(listed.source, console)
-    files = [str(path) for path in listed.source.paths]
+    good, bad = decoded(files, console)
     if bad:
-        console.print(f"{len(bad)} of {len(files)} files cannot be read:", highlight=False)
-        for sentence in bad[:LISTED]:
-            console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
-        if len(bad) > LISTED:
-            console.print(f"  and {len(bad) - LISTED} more", highlight=False)
+        list_bad(bad, len(files), console)
         if not skip_bad:
             raise UserError("Nothing was learnt or measured; mend or remove these files, or add --skip-bad.")
     if not good:
         raise UserError(f"No file in {source} can be read as an image.")
     rows = sorted(good)
     pixels = torch.stack([good[row] for row in rows])
-    return Photos(ImageSet(Pixels(pixels)), np.array(names)[rows], [files[row] for row in rows])
+    return Photos(ImageSet(Pixels(pixels)), np.array(names)[rows], [str(files.paths[row]) for row in rows])
 
 
-def decoded(files: Files, console: Console) -> tuple[dict[int, torch.Tensor], list[str]]:
-    """The pixels of every readable file by its place, and a sentence on each of the others."""
+def phone_photos(source: Path, classes: Sequence[str]) -> list[Path]:
+    """Photos in these class folders that only the plugin for the format of phones can read, if that is missing."""
+    inside = (path for name in classes for path in sorted((source / name).iterdir()))
+    return [path for path in inside if path.suffix.lower() in HEIF - extensions() and path.name[0] != "."]
+
+
+def photo_files(given: Sequence[Path], classifier: IncrementalClassifier) -> list[Files]:
+    """These files, all images inside these folders, and those inside these zips; none is opened yet."""
+    size, interpolation = classifier.stored_size or FILE_SIZE, classifier.interpolation
+    found: list[Files] = []
+    for path in given:
+        if path.suffix.lower() == ".zip" and path.is_file():
+            found.append(ZippedFiles(path, image_members(path), size, interpolation))
+        else:
+            found.append(Files(files_inside(path) if path.is_dir() else [str(path)], size, interpolation))
+    return found
+
+
+def list_bad(bad: Sequence[str], files: int, console: Console) -> None:
+    """Name files that cannot be read, or the first of very many."""
+    console.print(f"{len(bad)} of {numbered(files, 'file')} cannot be read:", highlight=False)
+    for sentence in bad[:LISTED]:
+        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+    if len(bad) > LISTED:
+        console.print(f"  and {len(bad) - LISTED} more", highlight=False)
+
+
+def decoded(
+    files: Files, console: Console, rows: Sequence[int] | None = None
+) -> tuple[dict[int, torch.Tensor], list[str]]:
+    """The pixels of every readable file by its place, of all or of these, and a sentence on each of the others."""
     good: dict[int, torch.Tensor] = {}
     bad: list[str] = []
+    places = range(len(files)) if rows is None else rows
 
     def read(row: int) -> torch.Tensor | str:
         try:
@@ -75,10 +107,10 @@ def decoded(files: Files, console: Console) -> tuple[dict[int, torch.Tensor], li
             return str(error)
 
     with ThreadPoolExecutor(4) as pool:
-        results = pool.map(read, range(len(files)))
+        results = pool.map(read, places)
         quiet = not console.is_terminal
-        shown = track(results, "reading photos", len(files), console=console, transient=True, disable=quiet)
-        for row, result in enumerate(shown):
+        shown = track(results, "reading photos", len(places), console=console, transient=True, disable=quiet)
+        for row, result in zip(places, shown, strict=True):
             if isinstance(result, str):
                 bad.append(result)
             else:
