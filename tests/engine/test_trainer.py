@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from conftest import OneLayer, PartialContext, TinyNet, make_blobs, make_learner, random_model
+from conftest import OneLayer, PartialContext, TinyNet, make_blobs, make_learner, random_model, rng_of
 from efcil import IncrementalClassifier
 from efcil.data.images import image_set
 from efcil.engine.context import Context
+from efcil.engine.model import IncrementalModel
 from efcil.engine.progress import Silent, Step
-from efcil.engine.trainer import TrainingError, check_network
+from efcil.engine.trainer import TrainingError, check_network, shuffled_batches
 from efcil.methods import METHODS
 
 FIRST, SECOND = make_blobs(["ant", "bee", "cat"], 4, size=4), make_blobs(["dog", "elk"], 5, size=4)
@@ -218,6 +219,23 @@ def test_whoever_watches_is_told_every_step_epoch_and_stage(rotation: bool) -> N
             assert value == pytest.approx(sum(s.losses[name] for s in steps) / len(steps))
 
 
+@pytest.mark.parametrize(
+    ("count", "size", "sizes"),
+    [
+        *((6, 3, [3, 3]), (8, 3, [3, 3, 2]), (10, 3, [3, 3, 4]), (4, 3, [4]), (1, 3, [1]), (3, 3, [3])),
+        *((3, 1, [1, 2]), (13, 4, [4, 4, 5])),
+    ],
+)
+def test_every_image_is_in_one_batch_and_none_is_alone_if_there_are_others(
+    count: int, size: int, sizes: list[int]
+) -> None:
+    batches = shuffled_batches(count, size, rng_of(1))
+    assert [len(batch) for batch in batches] == sizes
+    assert sorted(torch.cat(batches).tolist()) == list(range(count))
+    again = shuffled_batches(count, size, rng_of(1))
+    assert all(torch.equal(one, other) for one, other in zip(batches, again, strict=True))
+
+
 # Random numbers
 
 
@@ -335,6 +353,23 @@ def test_every_stage_has_random_numbers_of_its_own(method: str, monkeypatch: pyt
         expected += [(task, "epoch", 0), (task, "epoch", 1), (task, "after")]
         expected += [(task, name) for name in after]
     assert places == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "batchnorm", "frozen"),
+    [
+        *(("lwf", None, True), ("lwf", "frozen", True), ("lwf", "learning", False)),
+        *(("pass", None, False), ("pass", "frozen", True), ("pass", "learning", False)),
+    ],
+)
+def test_batchnorm_is_frozen_before_a_later_task_if_the_setting_or_else_the_method_says_so(
+    method: str, batchnorm: str | None, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(IncrementalModel, "freeze_batchnorm", lambda model: calls.append(len(model.heads)))
+    classifier = make_learner(method, backbone=TinyNet(), batchnorm=batchnorm)
+    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    assert calls == ([2] if frozen else [])  # heads by then: only the second task
 
 
 # After the last step

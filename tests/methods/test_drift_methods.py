@@ -296,6 +296,11 @@ def test_the_loss_of_adagauss() -> None:
     adagauss = AdaGauss(AdaGauss.Options(bottleneck=4, alpha=0.5, beta=0.2, lambda_distillation=3.0))
     adagauss.bottleneck = normal(4, 6, seed=5)
     adagauss.before_task(ctx)
+    assert str(adagauss.distiller[1]) == "GELU(approximate='none')"
+    assert [tuple(layer.weight.shape) for layer in (adagauss.distiller[0], adagauss.distiller[2])] == [
+        (128, 4),
+        (4, 128),
+    ]
     for module in (adagauss.trained, adagauss.distiller):
         module.double()
     terms = adagauss.loss(ctx, Batch(x, y))

@@ -21,6 +21,7 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import JITTER
 from efcil.engine.preprocessing import Preprocessing
 from efcil.errors import UserError
+from efcil.methods import fetril
 from efcil.methods.acil import ACIL
 from efcil.methods.ds_al import DSAL
 from efcil.methods.fecam import FeCAM, correlation, inverse_root, shrunk, tukey
@@ -226,6 +227,18 @@ def test_fetril_with_translation_zero_is_a_linear_svm_on_the_features() -> None:
     svm = LinearSVC(dual=False).fit(F.normalize(features).numpy(), (columns - 2).numpy())
     decisions = torch.from_numpy(svm.decision_function(F.normalize(TEST).numpy()))
     torch.testing.assert_close((F.normalize(TEST) @ weight.T + bias)[:, 1], decisions)
+
+
+def test_fetril_tells_its_settings_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    def noting(**settings: Any) -> LinearSVC:
+        told.append(settings)
+        return LinearSVC(**settings)
+
+    monkeypatch.setattr(fetril, "support_vector_machine", lambda: noting)
+    learnt(FeTrIL(FeTrIL.Options(svm_c=0.5, svm_tolerance=1e-3)), *TASKS)
+    assert told == [{"dual": False, "C": 0.5, "tol": 1e-3}] * len(TASKS)
 
 
 @pytest.mark.parametrize("sizes", [(8, 6, 7), (8, 6), (3, 1, 1, 9)], ids=str)

@@ -222,6 +222,8 @@ def test_path_integral_adds_up_gradient_times_way() -> None:
     model, x = model_of(KNOWN, seed=1), normal(6, 3, 2, 2)
     optimizer = torch.optim.SGD(trained_weights(model), lr=0.1, momentum=0.9)
     path, start = PathIntegral(), flat_weights(model).detach()
+    nothing = dict.fromkeys(("omega", "start", "gradient", "before"), 0)
+    assert {name: tensor.numel() for name, tensor in vars(path).items()} == nothing
     path.begin_task(model)
     expected = torch.zeros_like(start)
     for _ in range(3):
@@ -238,6 +240,7 @@ def test_path_integral_adds_up_gradient_times_way() -> None:
         ways = [p.detach() - b for p, b in zip(trained(model), before, strict=True)]
         expected -= torch.cat([(g * w).flatten() for g, w in zip(gradients, ways, strict=True)])
     omega, way = path.end_task(model)
+    assert {name: tensor.numel() for name, tensor in vars(path).items()} == nothing
     assert_equal(omega, expected)
     assert_equal(way, (flat_weights(model).detach() - start).square())
 

@@ -37,6 +37,8 @@ from trial import OPTIONS, UNCHANGEABLE, limit, prepare, try_function, try_modul
 
 ROOT = Path(__file__).parents[2]
 MUTATED = [
+    "src/efcil/config.py",
+    "src/efcil/engine/rotation.py",
     "src/efcil/engine/trainer.py",
     "src/efcil/engine/checkpoint.py",
     "src/efcil/engine/method.py",
