@@ -36,7 +36,7 @@ def test_the_python_block_runs_and_learns(tmp_path: Path) -> None:
 def test_the_shell_block_runs(tmp_path: Path) -> None:
     (code,) = blocks("sh")
     lines = [line for line in code.splitlines() if line.startswith("efcil ")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     short = "--set width=8 --set first.epochs=1 --set incremental.epochs=1"  # the real epochs are the demo's business
     for line in lines:
         run(["bash", "-c", f"{line.partition('#')[0]} {short if line.startswith('efcil run') else ''}"], tmp_path)

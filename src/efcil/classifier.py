@@ -287,6 +287,18 @@ class IncrementalClassifier:
         return self.classes_[columns.cpu().numpy()], self.classes_[scores.argmax(1).cpu().numpy()]
 
     @torch.no_grad()
+    def estimated_answers(self) -> tuple[Answers, npt.NDArray[np.int64]] | None:
+        """What is said of draws from what is kept of every class, and the column of each draw; None: nothing is."""
+        model, _ = self._fitted()
+        drawn = self._method.drawn(DRAWS, generator(self.config.seed, "estimate"))
+        if drawn is None:
+            return None
+        features, columns = drawn
+        usual = self._method.familiarity(model, features)
+        probabilities = _array(self._method.probabilities(model, features))
+        return Answers(probabilities, None if usual is None else _array(usual)), columns.cpu().numpy()
+
+    @torch.no_grad()
     def estimated_accuracy(self, classes: int | None = None) -> float | None:
         """The share of draws from what is kept of the first so many classes that is named rightly; None: nothing is."""
         model, _ = self._fitted()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # In the order of --help: models of one's own, then benchmarks, then what there is to choose from.
 COMMANDS = (
     *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo"),
-    *("run", "bench", "table", "figure", "claims", "demo", "data", "methods", "presets", "grids"),
+    *("run", "bench", "table", "figure", "claims", "report", "demo", "data", "methods", "presets", "grids"),
 )
 
 

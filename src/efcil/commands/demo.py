@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from efcil.commands.arguments import add_command, add_out
@@ -33,3 +34,16 @@ def demo(args: argparse.Namespace) -> None:
         f"[bold]{a - b:+.1f} points[/] (its files are in {plain_folder}).",
         highlight=False,
     )
+    console.print(f"\n{with_report([folder, plain_folder], args.out / 'report.html')}", highlight=False, soft_wrap=True)
+
+
+def with_report(runs: list[Path], out: Path) -> str:
+    """Write the report on these runs and say where it is, or how to get one."""
+    from efcil.errors import UserError
+    from efcil.report.page import runs_report
+
+    try:
+        runs_report(runs, out)
+    except UserError as error:
+        return str(error)
+    return f"All of it on one page, which a browser opens without a network: {out}"

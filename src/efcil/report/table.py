@@ -1,0 +1,59 @@
+"""Tables as a page shows them: every cell has its text and the value that it is sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, what to sort it by, and the style of the curve that it belongs to."""
+
+    text: str
+    value: float | str
+    style: int | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, str)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings; a caption says what it is a table of."""
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: dict[str, str] = field(default_factory=dict)  # what a heading means, where it is no plain word
+
+    def is_numeric(self, column: int) -> bool:
+        cells = [row[column] for row in self.rows if row[column].text]
+        return bool(cells) and all(cell.is_number for cell in cells)
+
+
+def cell(value: Any, decimals: int = 1, style: int | None = None) -> Cell:
+    """Any value as a cell; nothing is an empty one."""
+    if value is None or value == "":
+        return Cell("", "", style)
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", str(value), style)
+    if isinstance(value, int):
+        return Cell(f"{value:,}", value, style)
+    if isinstance(value, float):
+        return Cell(f"{value:.{decimals}f}", value, style)
+    return Cell(str(value), str(value), style)
+
+
+def size_cell(count: int) -> Cell:
+    """Bytes as people say them."""
+    return Cell(size(count), count)
+
+
+def size(count: float) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} bytes"
