@@ -90,7 +90,7 @@ def drift(name: str, data: str, joint: bool = False) -> Layout:
     notes = ["Delta of ours is the mean over the seeds that both runs have."]
     if joint:
         notes.append("The paper has one number of joint training for both numbers of steps.")
-    caption = f"Impact of mean and covariance drift on EFC++ ({name} Cold Start)"
+    caption = f"Impact of mean and covariance drift on EFC++ ({name} CS)"
     return Layout(caption, ("Mean", "Covariance"), tuple(blocks), (Group("", "", columns, {}),), tuple(notes))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from efcil.analysis.tables.comparison import Comparison, Shown, SourceColumn
 
@@ -13,6 +13,7 @@ def markdown(comparison: Comparison, notes: Iterable[str]) -> str:
     parts = [f"**Table {comparison.table}.** {layout.caption}, in %.\n"]
     for groups in comparison.panels():
         columns = comparison.columns(groups)
+        parts += [f"{groups[0].above}:\n"] if groups[0].above else []
         lines = [
             [*layout.stubs, *map(_heading, columns)],
             ["---"] * len(layout.stubs) + ["---:"] * len(columns),
@@ -27,8 +28,7 @@ def markdown(comparison: Comparison, notes: Iterable[str]) -> str:
 
 
 def _heading(column: SourceColumn) -> str:
-    levels: Sequence[str] = (column.group.above, column.group.heading, column.column.heading, column.source)
-    return "<br>".join(filter(None, levels))
+    return "<br>".join(filter(None, (column.group.heading, column.column.heading, column.source)))
 
 
 def _cell(cell: Shown | None) -> str:

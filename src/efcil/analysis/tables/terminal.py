@@ -69,6 +69,9 @@ def _panel(comparison: Comparison, groups: list[Group]) -> Text:
             names = layout.stubs if level is LEVELS[-1] else [""] * len(stubs)
             left = GAP.join(name.ljust(stub) for name, stub in zip(names, stubs, strict=True))
             lines.append(Text(GAP.join([left, *headings]).rstrip(), style="dim" if level is LEVELS[-1] else ""))
+            if level is LEVELS[-2] and len(spanned) < len(columns):  # whose columns stand below which heading
+                rules = ["─" * _width(widths, first, last) for first, last in spanned]
+                lines.append(Text(GAP.join([" " * len(left), *rules])))
     length = sum(stubs) + sum(widths) + len(GAP) * (len(stubs) + len(widths) - 1)
     lines.append(Text("─" * length))
     filled = iter(cells)
