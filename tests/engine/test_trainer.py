@@ -396,6 +396,47 @@ def test_the_network_is_looked_at_with_images_as_they_are() -> None:
         check_network(PartialContext(model=model, views=None, task=2))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        ("after_epoch", "The network stopped giving numbers at the end of task 1"),
+        ("after_task", "The network stopped giving numbers at the end of task 1"),
+        ("state", "What finetune remembers stopped being numbers at the end of task 1"),
+    ],
+)
+def test_what_is_spoilt_is_noticed_before_anybody_goes_on_with_it(
+    hook: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def spoil(self: Any, ctx: Context) -> None:
+        called.append("spoilt")
+        with torch.no_grad():
+            ctx.model.newest[0, 0] = math.inf
+
+    monkeypatch.setattr(METHODS["finetune"], "after_task", lambda self, ctx: called.append("after_task"))
+    spoilt = (lambda self: {"kept": torch.tensor([1.0, math.nan])}) if hook == "state" else spoil
+    monkeypatch.setattr(METHODS["finetune"], hook, spoilt)
+    classifier = make_learner(backbone=TinyNet())
+    with pytest.raises(TrainingError, match=f"{message}; nothing of this task was kept"):
+        classifier.partial_fit(*FIRST)
+    assert called == (["after_task"] if hook == "state" else ["spoilt"])
+
+
+def test_a_loss_that_is_no_number_stops_the_task_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([1.0, math.nan])
+    steps: list[int] = []
+
+    def loss(self: Any, ctx: Context, batch: Any) -> dict[str, Tensor]:
+        return {"ce": next(losses) + 0 * ctx.model(batch.x).sum()}
+
+    monkeypatch.setattr(METHODS["finetune"], "first_loss", loss)
+    monkeypatch.setattr(METHODS["finetune"], "after_step", lambda self, ctx: steps.append(1))
+    with pytest.raises(TrainingError, match=r"stopped being a number in task 1, epoch 2 \(ce = nan\)"):
+        make_learner(backbone=TinyNet(), epochs=3).partial_fit(*FIRST)
+    assert steps == [1]
+
+
 def test_the_rate_changes_with_every_step_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten images in batches of four: three steps an epoch."""
     rates = []
