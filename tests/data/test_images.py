@@ -49,6 +49,35 @@ def test_queue_is_bounded_and_ordered() -> None:
     assert list(iterator) == [] and sorted(source.started) == list(range(100))
 
 
+@pytest.mark.parametrize("grey", [0, 90, 255])
+def test_arrays_with_transparency_are_laid_on_white_as_files_are(grey: int) -> None:
+    """A black drawing on nothing would be all black without its fourth channel."""
+    array = np.full((1, 16, 16, 4), grey, dtype=np.uint8)
+    array[..., 3] = np.arange(256).reshape(16, 16)
+    expected = from_pil(Image.fromarray(array[0]), 16).int()
+    for given in (array, torch.from_numpy(array).permute(0, 3, 1, 2)):
+        assert (image_set(given).batch(torch.tensor([0]))[0].int() - expected).abs().max() <= 1
+    array[..., 3] = 255
+    assert (image_set(array).batch(torch.tensor([0])) == grey).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 20_000), (20_000, 4)])
+def test_a_strip_in_an_array_takes_little_memory(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The square in the middle is all that is needed of it."""
+    sizes: list[int] = []
+    interpolate = images.F.interpolate
+
+    def noting(part: torch.Tensor, size: tuple[int, int], **options: object) -> torch.Tensor:
+        sizes.append(size[0] * size[1])
+        return interpolate(part, size, **options)
+
+    monkeypatch.setattr(images.F, "interpolate", noting)
+    array = np.zeros((1, *shape, 3), dtype=np.uint8)
+    array[:, shape[0] // 2 - 2 : shape[0] // 2 + 2, shape[1] // 2 - 2 : shape[1] // 2 + 2] = 200
+    assert (image_set(array, 32).batch(torch.tensor([0]))[:, :, 8:24, 8:24] == 200).all()
+    assert max(sizes) <= images.WIDEST * 32 * 32
+
+
 def test_queue_of_large_batches_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "QUEUE_BYTES", 3 * images.image_bytes(2))
     source = Watched(20)

@@ -228,6 +228,20 @@ def test_training_is_reproducible_and_leaves_the_network_alone() -> None:
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("generator_statistics", torch.zeros(3), "3 numbers where .* belong"),
+        ("generator", torch.zeros(0), "0 numbers where .* belong"),
+        ("steps", torch.tensor(-5), "-5 steps"),
+    ],
+)
+def test_a_forged_generator_is_refused(name: str, value: torch.Tensor, message: str) -> None:
+    inversion = Inversion(SMALL, 16, CPU, rng_of())
+    with pytest.raises(UserError, match=message):
+        inversion.load_state({**inversion.state(), name: value})
+
+
 @pytest.mark.parametrize("iterations", [0, 3])
 def test_a_stored_generator_goes_on_as_if_never_stored(iterations: int) -> None:
     model = resnet_model()

@@ -21,6 +21,7 @@ from efcil.config import CACHE_MB, WORKERS
 from efcil.data.prefetch import prefetched
 from efcil.errors import UserError
 
+WIDEST = 4  # sides of an array that are more times as long as the other lose their ends before they are resized
 FILE_SIZE = 64  # side that files and PIL images get when nothing else is asked for
 Interpolation = Literal["bilinear", "bicubic"]
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -321,13 +322,29 @@ def _pixels(images: np.ndarray[Any, Any] | Tensor) -> Tensor:
         pixels = (pixels * 255).round().to(torch.uint8)
     if pixels.dtype != torch.uint8:
         raise UserError(f"pixels must be uint8 from 0 to 255, not {str(pixels.dtype).removeprefix('torch.')}.")
-    return pixels.expand(-1, 3, -1, -1) if pixels.shape[1] == 1 else pixels[:, :3]
+    if pixels.shape[1] == 4:
+        return _on_white(pixels)
+    return pixels.expand(-1, 3, -1, -1) if pixels.shape[1] == 1 else pixels
+
+
+def _on_white(pixels: Tensor) -> Tensor:
+    """Images with a fourth channel that says how opaque they are, as uint8 (N, 3, H, W); files are treated alike."""
+    colours, opaque = pixels[:, :3], pixels[:, 3:]
+    if (opaque == 255).all():
+        return colours
+    parts = zip(colours.split(256), opaque.split(256), strict=True)  # whole numbers of four bytes are large
+    return torch.cat([((c.int() * a + 255 * (255 - a.int()) + 127) // 255).to(torch.uint8) for c, a in parts])
 
 
 def _resized(pixels: Tensor, size: int | None, interpolation: Interpolation = "bilinear") -> Tensor:
     """Square images of this side, the shorter side resized and the rest cropped from the centre."""
     high, wide = pixels.shape[2:]
     side = size or min(high, wide)
+    longest = WIDEST * min(high, wide)
+    if max(high, wide) > longest:  # a strip of 20000 × 4 pixels would become gigabytes otherwise
+        top, left = (max(0, (length - longest) // 2) for length in (high, wide))
+        pixels = pixels[:, :, top : top + longest, left : left + longest]
+        high, wide = pixels.shape[2:]
     if min(high, wide) != side:
         scale = side / min(high, wide)
         shape = (max(side, round(high * scale)), max(side, round(wide * scale)))

@@ -129,11 +129,14 @@ class SavedClassifier:
 
 @contextmanager
 def cannot_be_used(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a setting inside the file is said with the name of the file."""
+    """Whatever is wrong with a setting or number inside the file is said with the name of the file."""
     try:
         yield
     except UserError as error:
         raise UserError(f"{path} cannot be used: {error}") from None
+    except RuntimeError as error:  # such as a decomposition of numbers that nothing could have been learnt from
+        said = str(error).partition("\n")[0]
+        raise forgery.refused(path, f"its numbers do not belong together ({said:.150})") from None
 
 
 def saved_architecture(meta: Mapping[str, Any], config: ClassifierConfig, preprocessing: Preprocessing) -> Architecture:

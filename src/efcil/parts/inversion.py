@@ -24,6 +24,7 @@ from efcil.engine.context import Keep, unkept
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY
 from efcil.engine.progress import Report, unreported
+from efcil.errors import UserError
 
 if TYPE_CHECKING:
     from efcil.engine.context import Batch, Context
@@ -236,6 +237,8 @@ class Inversion:
     def load_state(self, state: State) -> None:
         """The inverse of state()."""
         self.load_weights(state)
+        if state["steps"] < 0:
+            raise UserError(f"a kept generator says {int(state['steps'])} steps; teach a new model.")
         adam = {p: fresh_moments(p) for p in self.generator.parameters()}
         fill((moments["exp_avg"] for moments in adam.values()), state["first_moments"])
         fill((moments["exp_avg_sq"] for moments in adam.values()), state["second_moments"])
@@ -280,7 +283,10 @@ def flattened(tensors: Iterable[Tensor]) -> Tensor:
 def fill(tensors: Iterable[Tensor], values: Tensor) -> None:
     """The inverse of flattened(), in place: each tensor keeps its memory format, on which rounding depends."""
     tensors = list(tensors)
-    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
+    sizes = [tensor.numel() for tensor in tensors]
+    if sum(sizes) != values.numel():  # of a file that somebody has changed
+        raise UserError(f"a kept generator has {values.numel()} numbers where {sum(sizes)} belong; teach a new model.")
+    for tensor, part in zip(tensors, values.split(sizes), strict=True):
         tensor.copy_(part.view(tensor.shape))
 
 
