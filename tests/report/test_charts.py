@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -92,11 +93,15 @@ def test_squares_are_as_strong_as_their_share() -> None:
     assert [text.text for text in svg.iter("text") if text.attrib["class"].startswith("value")] == ["9", "5"]
 
 
-def test_bars_are_to_one_scale() -> None:
-    bars = [Bar("a", {"x": 30.0, "y": 10.0}), Bar("b", {"x": 20.0})]
-    svg = ElementTree.fromstring(Bars("t", "s", bars, {"x": 4, "y": 5}, lambda v: f"{v:.0f} s").drawn())
+def test_bars_are_to_one_scale_and_their_parts_have_their_places_in_the_legend() -> None:
+    bars = Bars(
+        "t", "s", [Bar("a", {"x": 30.0, "y": 10.0}), Bar("b", {"y": 20.0})], {"x": 4, "y": 5}, "{:.0f} s".format
+    )
+    svg = ElementTree.fromstring(bars.drawn())
     widths = [float(rect.attrib["width"]) for rect in svg.iter("rect") if rect.attrib["class"] == "bar"]
     assert widths == pytest.approx([270, 90, 180])
+    rows: Any = bars.hover()["rows"]
+    assert [part["legend"] for part in rows[1]["parts"]] == [1] and rows[0]["name"] == "a: 40 s"
 
 
 def test_a_column_is_numeric_if_all_that_is_written_in_it_is() -> None:

@@ -157,7 +157,8 @@ def test_the_pointer_shows_the_values_of_a_step(browser: Any, of_runs: Path) -> 
         )
         assert chart.locator(".wide .dot.near").count() == len(data["series"])
         inside = tip.bounding_box()
-        assert inside["x"] >= 0 and inside["x"] + inside["width"] <= DESKTOP["width"]
+        assert inside["x"] >= 0 and inside["x"] + inside["width"] <= DESKTOP["width"] and inside["height"] < 150
+        assert tip.locator(".swatch").count() == len(data["series"])
         visit.page.mouse.move(5, 5)
         assert tip.is_hidden()
 

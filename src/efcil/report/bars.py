@@ -45,8 +45,8 @@ class Bars:
             {
                 "name": f"{bar.name}: {self.told(sum(bar.parts.values()))}",
                 "parts": [
-                    {"name": part, "style": self.style(bar, part), "text": self.told(bar.parts[part])}
-                    for part in self.parts
+                    {"name": part, "legend": place, "text": self.told(bar.parts[part])}
+                    for place, part in enumerate(self.parts)
                     if part in bar.parts and len(self.parts) > 1
                 ],
             }

@@ -92,10 +92,7 @@ class Curves:
             "kind": "lines",
             "name": self.x_name,
             "x": list(self.x),
-            "series": [
-                {"name": s.name, "style": s.style, "text": [self.text(value) for value in s.values]}
-                for s in self.series
-            ],
+            "series": [{"name": s.name, "text": [self.text(value) for value in s.values]} for s in self.series],
         }
 
     def table(self) -> Table:
