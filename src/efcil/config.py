@@ -27,6 +27,11 @@ def moves_no_number(default: Any) -> Any:
     return field(default=default, metadata={"moves_no_number": True})
 
 
+def added_later(default: Any) -> Any:
+    """A field that older settings do not have; digests leave its default out, so that older results still count."""
+    return field(default=default, metadata={"added_later": default})
+
+
 @dataclass(frozen=True)
 class Training:
     """How one task is trained; the defaults are an incremental step of EFC++ on CIFAR-100 (appendix D.2)."""
@@ -207,9 +212,11 @@ class StreamConfig:
     """Classes of step 0 of a warm start, |C_0| in Table 1."""
     shuffle: bool = True
     """Shuffle the class order by the seed; otherwise the order of the data set."""
+    skip_classes: int = added_later(0)
+    """Leave out the first so many classes of the order: a warm start without its step 0, as in §8.2."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, first_classes=0)
+        at_least(self, steps=1, first_classes=0, skip_classes=0)
 
 
 @dataclass(frozen=True)
@@ -268,6 +275,7 @@ def deciding(config: Any) -> dict[str, Any]:
         f.name: deciding(value) if dataclasses.is_dataclass(value := getattr(config, f.name)) else _plain(value)
         for f in dataclasses.fields(config)
         if not f.metadata.get("moves_no_number")
+        and not ("added_later" in f.metadata and getattr(config, f.name) == f.metadata["added_later"])
     }
 
 

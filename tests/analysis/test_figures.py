@@ -10,17 +10,25 @@ import pytest
 from PIL import Image
 
 from conftest import make_blobs, make_learner
+from efcil.analysis.bars import bars
 from efcil.analysis.curves import apart, curves
+from efcil.analysis.grid import grid, searched
+from efcil.analysis.readers import measured_results
+from efcil.bench.results import Cell, append_result
 from efcil.cli import main
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "runs.csv"
 
 
 def test_curves_are_the_rows_of_the_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found, said = curves("digits-cold5", ["efc++", "finetune"], RESULTS)
-    assert found.keys() == {"efc++", "finetune"} and found["efc++"].shape == (3, 5)
-    assert found["efc++"].mean(0)[-1] > found["finetune"].mean(0)[-1] + 20
-    assert said.splitlines()[0].startswith("efc++: 3 seeds")
+    found = measured_results(["digits-cold5"], ["efc++", "finetune"], RESULTS)
+    rows = curves(found)
+    last = {row["method"]: row for row in rows if row["step"] == 5}
+    assert len(rows) == 10 and last["efc++"]["seeds"] == 3
+    ends = [one.per_step[-1] for one in found if one.label == "efc++"]
+    assert last["efc++"]["per_step_accuracy"] == pytest.approx(np.mean(ends))
+    assert last["efc++"]["std"] == pytest.approx(np.std(ends, ddof=1))
+    assert last["efc++"]["per_step_accuracy"] > last["finetune"]["per_step_accuracy"] + 20
     out = tmp_path / "curves.png"
     assert (
         main(["figure", "curves", "digits-cold5", "efc++", "finetune", "--results", str(RESULTS), "--out", str(out)])
@@ -28,7 +36,43 @@ def test_curves_are_the_rows_of_the_results(tmp_path: Path, capsys: pytest.Captu
     )
     with Image.open(out) as picture:
         assert picture.width > 500 and len(picture.convert("RGB").getcolors(1 << 20) or []) > 20
-    assert str(out) in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert str(out) in said and said.startswith("efc++ on digits-cold5: 3 seeds")
+
+
+def test_bars_are_the_last_rows_of_the_results(tmp_path: Path) -> None:
+    found = measured_results(["digits-warm4"], ["efc++"], RESULTS)
+    rows = bars(found)
+    assert [row["task"] for row in rows] == [0, 1, 2, 3, 4]  # a warm start begins with step 0
+    expected = np.mean([one.per_task for one in found], axis=0)
+    assert [row["accuracy"] for row in rows] == pytest.approx(expected.tolist())
+    command = ["figure", "13", "--preset", "digits-cold5,digits-warm4", "--methods", "efc++", "--results", str(RESULTS)]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"figure13.csv", "figure13.svg", "figure13.png"}
+
+
+def test_the_grid_has_a_cell_for_every_pair_that_was_run(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    numbers = {"average_incremental_accuracy": 1.0, "average_forgetting": 2.0, "plasticity": 3.0, "seconds": 1.0}
+    cells = {(1, 0.1): (10.0, 20.0), (100, 0.1): (30.0, 50.0), (7, 0.5): (35.0,)}  # the last is not of @figure11
+    for (lambda_efm, eta), values in cells.items():
+        for seed, value in enumerate(values):
+            cell = Cell("digits-cold5", "efc++", (f"options.lambda_efm={lambda_efm}", f"options.eta={eta}"), seed)
+            step = {**numbers, "per_step_accuracy": value}
+            append_result(table, cell, {**step, "kept_bytes": 1, "steps": [step], "accuracy_matrix": [[value]]})
+    append_result(
+        table,
+        Cell("digits-cold5", "efc++", ("options.lambda_efm=1", "width=8"), 0),
+        {**step, "kept_bytes": 1, "steps": [step], "accuracy_matrix": [[value]]},
+    )
+    rows = grid(searched(["digits-cold5"], table))
+    assert {(row["lambda_efm"], row["eta"]): row["per_step_accuracy"] for row in rows} == {
+        (1, 0.1): 15.0,
+        (100, 0.1): 40.0,
+        (7, 0.5): 35.0,
+    }
+    assert main(["figure", "11", "--preset", "digits-cold5", "--results", str(table), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "figure11.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from efcil.bench.display import campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.results import Cell, append_result, read_results, summary
 from efcil.bench.scenarios import resolve
+from efcil.bench.states import states_size
 from efcil.cli import main
 from efcil.errors import UserError
 from efcil.methods import build_method
@@ -76,7 +77,7 @@ def test_every_grid_can_be_resolved() -> None:
     assert [len(GRIDS[name].methods) for name in ("table2", "figure11", "efim", "fd")] == [11, 25, 5, 6]
     for cell in cells(["cifar100-cold10-cpu"], expanded(f"@{name}" for name in GRIDS), [0]):
         options = resolve(cell.preset, cell.method, 0, cell.changes).classifier.options
-        assert all(change.startswith("options.") for change in cell.changes)
+        assert all(change.startswith(("options.", "stream.")) for change in cell.changes)
         build_method(cell.method, options)
     assert expanded(["@table5", "efc", "efc++"]) == ["efc++", "efc++:options.drift=none", "efc"]
     with pytest.raises(UserError, match="did you mean"):
@@ -120,6 +121,11 @@ def test_a_campaign_skips_what_is_done_and_survives_a_crash(tmp_path: Path) -> N
     (again,) = campaign(todo[:1], out, table, None, workers=1)
     assert again.status == "done"
     assert (good.folder / "metrics.json").stat().st_mtime_ns == stamp
+
+    (without,) = campaign(todo[:1], out, table, None, workers=1, keep_states=True)
+    assert without.status == "failed" and "--keep-states" in without.message  # not made over what is finished
+    (kept,) = campaign(todo[:1], tmp_path / "kept", table, None, workers=1, keep_states=True)
+    assert kept.status == "done" and states_size(kept.folder)[0] == 2
 
 
 def test_a_campaign_that_is_killed_takes_its_runs_with_it(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from efcil.bench.results import (
     summary,
     write_table,
 )
-from efcil.bench.scenarios import config_digest, resolve
+from efcil.bench.scenarios import config_digest, deviations, number_settings, resolve
 from efcil.cli import main
 from efcil.config import Training
 from efcil.engine import numerics
@@ -126,6 +126,10 @@ def test_the_digest_knows_every_setting_but_seed_and_place() -> None:
 
     same = {digest(), digest(seed=4), digest("device=cpu"), digest("workers=0", "cache_mb=1", "checkpoint_seconds=3")}
     assert len(same) == 1
+    config = resolve("digits-cold5", "efc++", 0, ())
+    assert "skip_classes" not in number_settings(config)["stream"]  # a field that older settings do not have
+    assert digest("stream.skip_classes=0") == digest() != digest("stream.skip_classes=2")
+    assert deviations(resolve("digits-cold5", "efc++", 0, ["stream.skip_classes=2"])).count("skip_classes=2") == 1
     others = ["width=9", "options.eta=0.7", "options.rebalancing.views=9", "data.held_out=3", "first.gamma=0.5"]
     assert len({digest(), digest(method="efc"), *(digest(change) for change in others)}) == 2 + len(others)
 

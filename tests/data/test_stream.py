@@ -54,6 +54,16 @@ def test_a_warm_start_has_a_large_step_0() -> None:
     assert warm.first_step == 0
 
 
+def test_a_cold_start_can_be_a_warm_one_without_its_step_0() -> None:
+    warm = stream(seed=3, kind="warm", steps=3, first_classes=4)
+    cold = stream(seed=3, kind="cold", steps=3, skip_classes=4)
+    assert cold.splits == warm.splits[1:] and cold.first_step == 1
+    with pytest.raises(UserError, match="10 classes, 8 of them left out"):
+        stream(kind="cold", steps=3, skip_classes=8)
+    with pytest.raises(UserError, match="skip_classes must be at least 0"):
+        stream(skip_classes=-1)
+
+
 @settings(deadline=None)
 @given(classes=st.integers(2, 40), steps=st.integers(1, 40), first=st.integers(0, 40), seed=st.integers(0, 1000))
 def test_every_class_arrives_exactly_once(classes: int, steps: int, first: int, seed: int) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from efcil.paper.drift import Kernel, compensate, drift_weights
+from conftest import normal
+from efcil.paper.drift import Kernel, compensate, drift_weights, mean_drift, task_drift
 from efcil.paper.efm import empirical_feature_matrix, spectrum
 
 KERNELS: tuple[Kernel, ...] = ("literal", "scaled")
@@ -186,3 +187,15 @@ def test_distant_classes_do_not_give_nan_in_float32(kernel: Kernel) -> None:
     moved = compensate(far, features, features + 1, efm, 0.2, kernel)
     assert moved.dtype == torch.float32
     torch.testing.assert_close(moved, far + 1)
+
+
+def test_the_drift_of_a_task_is_equations_18_to_20_written_out() -> None:
+    old, new, root = normal(4, 6), normal(4, 6, seed=1), normal(6, 6, seed=2)
+    efm = root @ root.T
+    total = 0.0
+    for c in range(4):
+        delta = [float(new[c, i] - old[c, i]) for i in range(6)]  # Eq. 18
+        assert mean_drift(old, new)[c].tolist() == pytest.approx(delta)
+        total += sum(delta[i] * float(efm[i, j]) * delta[j] for i in range(6) for j in range(6))  # Eq. 19
+    assert float(task_drift(old, new, efm)) == pytest.approx(total / 4)  # Eq. 20
+    assert float(task_drift(old, old, efm)) == 0

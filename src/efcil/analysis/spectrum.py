@@ -1,34 +1,89 @@
-"""The eigenvalues ν of the Empirical Feature Matrix that finished runs of efc++ or efc ended with (§8.3, Fig. 10).
+"""Figure 10: the eigenvalues ν of the Empirical Feature Matrix after every step, and the line η/λ (§8.3).
 
-λ pays where λ ν is above η: there the EFM, and not the isotropic part, decides how stiff a direction is.
+λ pays where λ ν is above η: there the EFM, and not the isotropic part, decides how stiff a direction is. The rank
+is the number of classes seen minus one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from efcil.analysis.readers import Run
+from efcil.analysis.style import VERMILLION, Rows, panels, pyplot
+from efcil.bench.runs import spectrum_of
 from efcil.classifier import IncrementalClassifier
-from efcil.engine.numerics import above_rounding
 from efcil.errors import UserError
-from efcil.paper.efm import spectrum
-from efcil.parts.consolidation import Consolidating
+
+
+def spectra(runs: Sequence[Run]) -> Rows:
+    """One row per run, step and eigenvalue, as the runs recorded them."""
+    rows: Rows = []
+    for run in runs:
+        options = run.config.classifier.options
+        if "lambda_efm" not in options:
+            method = run.config.classifier.method
+            raise UserError(f"The run in {run.folder} is of {method}, which has no EFM; give runs of efc++ or efc.")
+        ratio = options["eta"] / options["lambda_efm"] if options["lambda_efm"] else None
+        classes = 0
+        for step, count, values in zip(
+            run.steps, run.metrics["classes_per_task"], run.recorded("spectrum"), strict=True
+        ):
+            classes += count
+            about = {"run": run.folder.name, "step": step, "classes": classes, "rank": len(values), "eta/lambda": ratio}
+            rows += [{**about, "index": place, "eigenvalue": value} for place, value in enumerate(values, start=1)]
+    return rows
+
+
+def draw(rows: Rows) -> Any:
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    figure, axes = panels(len(runs), width=6.4, height=4.2)
+    for panel, run in zip(axes, runs, strict=True):
+        own = [row for row in rows if row["run"] == run]
+        steps = list(dict.fromkeys(row["step"] for row in own))
+        colours = pyplot().get_cmap("viridis")
+        for place, step in enumerate(steps):
+            values = [row["eigenvalue"] for row in own if row["step"] == step]
+            colour = colours(0.9 * place / max(1, len(steps) - 1))
+            panel.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.6)
+            panel.plot(len(values), values[-1], "o", color=colour, markersize=4.5)
+            classes = next(row["classes"] for row in own if row["step"] == step)
+            panel.axvline(classes - 1, color=colour, linewidth=0.7, linestyle=":")
+        if (ratio := own[0]["eta/lambda"]) is not None and ratio > 0:
+            panel.axhline(ratio, color=VERMILLION, linestyle="--", linewidth=1.4)
+            panel.annotate(
+                "η/λ",
+                (1, ratio),
+                (-2, 2),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                color=VERMILLION,
+                fontsize=12,
+                ha="right",
+                va="bottom",
+            )
+        scale = pyplot().cm.ScalarMappable(pyplot().Normalize(steps[0], steps[-1]), colours)
+        figure.colorbar(scale, ax=panel, label="step", ticks=steps if len(steps) <= 11 else None)
+        panel.set(xlabel="eigenvalue (dotted: classes seen − 1)", ylabel="ν", yscale="log")
+        panel.set_title(f"Spectrum of $E_t$\n{run}" if len(runs) > 1 else "Spectrum of $E_t$ after every step")
+    return figure
 
 
 def spectrum_row(folder: Path) -> dict[str, Any]:
-    """The spectrum of one run in numbers."""
-    method = IncrementalClassifier.load(folder / "state.efcil")._method
-    if not isinstance(method, Consolidating):
+    """The spectrum that one run ended with, in numbers."""
+    classifier = IncrementalClassifier.load(folder / "state.efcil")
+    values = spectrum_of(classifier).get("spectrum")
+    if values is None:
         raise UserError(f"The run in {folder} has no Empirical Feature Matrix; give runs of efc++ or efc.")
-    efm, options = method.memory.efm, method.memory.options
-    values, _ = spectrum(efm)
-    values = values[above_rounding(values, efm.dtype)]
+    options = classifier._method.options
     return {
         "run": folder.name,
-        "features": len(efm),
+        "features": classifier._fitted()[0].feature_dim,
         "non-zero": len(values),
-        "mean": float(values.mean()),
-        "median": float(values.median()),
-        "greatest": float(values[0]),
-        "share with λν > η": float((options.lambda_efm * values > options.eta).double().mean()),
+        "mean": sum(values) / len(values),
+        "median": median(values),
+        "greatest": values[0],
+        "share with λν > η": sum(options.lambda_efm * value > options.eta for value in values) / len(values),
     }

@@ -30,6 +30,11 @@ def weights(regularizer: str, values: Iterable[float]) -> tuple[str, ...]:
     return variants(regularizer=[regularizer], lambda_regularizer=values)
 
 
+def stream(**settings: object) -> str:
+    """Changes of the stream: ``stream.kind=warm,stream.steps=1``."""
+    return ",".join(f"stream.{name}={value}" for name, value in settings.items())
+
+
 LARGE_SCALE = ("fetril", "fecam", "r-dfcil", "efc", "efc++")
 DRIFT = (  # means and covariances: fixed, updated by the EFM, or true ones
     *variants(drift=["none"]),
@@ -40,6 +45,17 @@ DRIFT = (  # means and covariances: fixed, updated by the EFM, or true ones
 )
 
 GRIDS = {
+    "figure1": Grid(
+        "Figure 1: first tasks of 10 to 50 classes, then frozen, and joint training",
+        (
+            *(f"freeze:{stream(kind='warm', first_classes=count, steps=1)}" for count in (10, 20, 30, 40, 50)),
+            f"joint:{stream(kind='cold', first_classes=0, steps=1)}",
+        ),
+    ),
+    "figure9": Grid(
+        "Figure 9 (on a warm start with 50 classes in step 0): EFC++ on it, and without its step 0 (§8.2)",
+        ("efc++", f"efc++:{stream(kind='cold', first_classes=0, skip_classes=50)}"),
+    ),
     "table2": Grid(
         "all methods of Table 2",
         ("ewc", "lwf", "pass", "fusion", "fetril", "ssre", "fecam", "abd", "r-dfcil", "efc", "efc++"),

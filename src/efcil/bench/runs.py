@@ -47,6 +47,7 @@ from efcil.parts.consolidation import Consolidating
 
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
 LOCK = ".lock"
+UNTIMED: dict[str, Any] = {"seconds": 0.0, "phase_seconds": {}}
 BEGUN = ("metrics.json", "metrics.csv", "run.json", "config.yaml", "log.txt")  # what a run writes before it has learnt
 
 
@@ -145,7 +146,7 @@ def learn_stream(
             write_metrics(folder, {**metrics, "learnt": learnt})
             classifier.save(state)
         else:
-            learnt = metrics.get("learnt", {"seconds": 0.0, "phase_seconds": {}})
+            learnt = metrics.get("learnt", UNTIMED)
             started -= learnt["seconds"]
             phases.add(learnt["phase_seconds"])
         metrics.pop("learnt", None)
@@ -259,20 +260,17 @@ def read_metrics(path: Path) -> dict[str, Any]:
     rows = [isinstance(row, list) and len(row) == len(whole) for row in metrics["accuracy_matrix"]]
     if not all(whole) or not all(rows) or len(rows) != len(whole) or len(whole) > len(metrics["classes_per_task"]):
         raise damaged(path, "its steps and its accuracy matrix do not fit each other")
-    learnt = metrics.get("learnt", {"seconds": 0.0, "phase_seconds": {}})
-    if (
-        not isinstance(learnt, dict)
-        or not _is_number(learnt.get("seconds"))
-        or not _are_numbers(learnt.get("phase_seconds"))
-    ):
+    learnt = metrics.get("learnt", UNTIMED)
+    times = [learnt.get("seconds"), *_values(learnt.get("phase_seconds"))] if isinstance(learnt, dict) else [None]
+    if not all(map(_is_number, times)):
         raise damaged(path, "the time that the last step took is not a number")
     if whole and not all(_is_number(metrics.get(name)) for name in NAMES):
         raise damaged(path, "its last numbers are missing")
     return metrics
 
 
-def _are_numbers(values: object) -> bool:
-    return isinstance(values, dict) and all(map(_is_number, values.values()))
+def _values(section: object) -> list[object]:
+    return list(section.values()) if isinstance(section, dict) else [None]
 
 
 def _is_number(value: object) -> bool:

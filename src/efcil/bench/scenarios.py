@@ -189,7 +189,7 @@ def deviations(config: RunConfig) -> str:
     """
     defaults = RunConfig(classifier=ClassifierConfig(method=config.classifier.method))
     before, now = flat(number_settings(defaults)), flat(number_settings(config))
-    changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before[name]}
+    changed = {name.removeprefix("classifier."): value for name, value in now.items() if value != before.get(name)}
     words = [f"{name}={json.dumps(value, separators=(',', ':'))}" for name, value in sorted(changed.items())]
     return " ".join(words).replace('"', "")
 

@@ -79,12 +79,14 @@ def split_classes(data: DataSet, config: StreamConfig, seed: int) -> list[list[i
     first = config.first_classes
     if (config.kind == "warm") != (first > 0):
         raise UserError("stream.first_classes is the size of step 0: positive for a warm start, 0 for a cold start.")
-    if total - first < config.steps:
-        raise UserError(
-            f"{total} classes, {first} of them in step 0, leave too few for {config.steps} steps; lower stream.steps."
-        )
+    skipped = config.skip_classes
+    if total - skipped - first < config.steps:
+        out = f", {skipped} of them left out" if skipped else ""
+        placed = f"{total} classes{out}, {first} of them in step 0"
+        raise UserError(f"{placed}, leave too few for {config.steps} steps; lower stream.steps.")
     labels: Tensor = torch.arange(total)
     if config.shuffle:
         labels = torch.randperm(total, generator=generator(seed, "class order"))
+    labels = labels[skipped:]
     steps = [part.tolist() for part in labels[first:].tensor_split(config.steps)]
     return [labels[:first].tolist(), *steps] if first else steps

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from efcil.paper.efm import factor
+from efcil.paper.efm import factor, pseudo_norm
 
 Kernel = Literal["scaled", "literal"]
 
@@ -39,3 +39,16 @@ def compensate(
     """p ← p + Σ_i w_i δ_i / Σ_i w_i with δ_i the drift of image i (Eqs. 14-15), (classes, n)."""
     weights = drift_weights(old_features, prototypes, efm, sigma, kernel)
     return prototypes + weights @ (new_features - old_features)
+
+
+# How far class means themselves have moved (§5.3)
+
+
+def mean_drift(old_means: Tensor, new_means: Tensor) -> Tensor:
+    """Δμ^c = μ^c_t − μ^c_{t−1} of each class (Eq. 18), (classes, n)."""
+    return new_means - old_means
+
+
+def task_drift(old_means: Tensor, new_means: Tensor, efm: Tensor) -> Tensor:
+    """Mean over the classes of a task of (Δμ)ᵀ E_t Δμ (Eqs. 18-20), ()."""
+    return pseudo_norm(mean_drift(old_means, new_means), efm).mean()

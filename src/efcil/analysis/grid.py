@@ -1,0 +1,67 @@
+"""Figures 11 and 15: A_step, forgetting and plasticity for every λ and η, a row of heat maps per preset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from efcil.analysis.readers import Measured, measured_results
+from efcil.analysis.style import Rows, heat_map, panels
+from efcil.bench.grids import expanded
+from efcil.bench.results import read_results
+from efcil.errors import UserError
+
+PANELS = (
+    ("per_step_accuracy", "A_step, %", max),
+    ("average_forgetting", "forgetting F, points", min),
+    ("plasticity", "plasticity PL, %", max),
+)
+GRIDS = ("options.lambda_efm", "options.eta")
+
+
+def searched(presets: Sequence[str], results: Path) -> list[Measured]:
+    """All of @figure11 that the results have, and whatever else of λ and η was tried on these presets."""
+    entries = expanded(["@figure11"])
+    for preset, method, changes, *_ in read_results(results):
+        names = {change.partition("=")[0] for change in changes.split()}
+        if preset in presets and method == "efc++" and names <= set(GRIDS):
+            entries.append("efc++" + (":" + ",".join(changes.split()) if changes else ""))
+    return measured_results(presets, list(dict.fromkeys(entries)), results)
+
+
+def grid(found: Sequence[Measured]) -> Rows:
+    """One row per preset, λ and η, mean over seeds."""
+    groups: dict[tuple[str, float, float], list[Measured]] = {}
+    for one in found:
+        if "lambda_efm" not in one.options:
+            raise UserError(f"{one.label} has no λ and η; give runs of efc++ or efc.")
+        groups.setdefault((one.preset, one.options["lambda_efm"], one.options["eta"]), []).append(one)
+    rows: Rows = []
+    for (preset, lambda_efm, eta), group in sorted(groups.items()):
+        seeds = {one.seed: one for one in group}  # the same run may be there under two names
+        means = {name: sum(one.numbers[name] for one in seeds.values()) / len(seeds) for name, *_ in PANELS}
+        rows.append({"preset": preset, "lambda_efm": lambda_efm, "eta": eta, "seeds": len(seeds), **means})
+    return rows
+
+
+def draw(rows: Rows) -> Any:
+    presets = list(dict.fromkeys(row["preset"] for row in rows))
+    figure, axes = panels(3, width=4.3, height=3.7, rows=len(presets))
+    for index, preset in enumerate(presets):
+        own = [row for row in rows if row["preset"] == preset]
+        lambdas, etas = (sorted({row[name] for row in own}) for name in ("lambda_efm", "eta"))
+        chosen = max(own, key=lambda row: row["per_step_accuracy"])
+        for panel, (name, what, best) in zip(axes[3 * index :], PANELS, strict=False):
+            values = {(row["eta"], row["lambda_efm"]): row[name] for row in own}
+            matrix = [[values.get((eta, weight)) for weight in lambdas] for eta in reversed(etas)]
+            image = heat_map(panel, matrix, min(values.values()), max(values.values()), 1)
+            figure.colorbar(image, ax=panel, shrink=0.85)
+            place = lambdas.index(chosen["lambda_efm"]), len(etas) - 1 - etas.index(chosen["eta"])
+            panel.plot(place[0], place[1] - 0.3, "*", color="white", markersize=13, markeredgecolor="black")
+            panel.set(xlabel="λ", ylabel="η", xticks=range(len(lambdas)), yticks=range(len(etas)))
+            panel.set_xticklabels([f"{value:g}" for value in lambdas])
+            panel.set_yticklabels([f"{value:g}" for value in reversed(etas)])
+            arrow = "higher" if best is max else "lower"
+            panel.set_title(f"{what} ({arrow} is better)" + (f"\n{preset}" if len(presets) > 1 else ""))
+    return figure

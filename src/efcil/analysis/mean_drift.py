@@ -1,0 +1,56 @@
+"""Figure 5: how far the class means of a task move along E_t while the task is learnt (Eqs. 18-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from efcil.analysis.readers import Run, average, columns, features, memory_of, same_scenario, spread, tracked
+from efcil.analysis.style import Rows, looks, panels
+from efcil.classifier import IncrementalClassifier
+from efcil.errors import UserError
+from efcil.paper.drift import task_drift
+from efcil.paper.prototypes import class_means
+
+
+def mean_drifts(runs: Sequence[Run], data_root: Path | None) -> Rows:
+    """One row per run and task from the second on."""
+    same_scenario(runs)
+    if any(len(run.steps) < 2 for run in runs):
+        raise UserError("The drift of class means needs runs of at least two steps.")
+    work = [(run, task) for run in runs if run.states for task in range(1, len(run.steps))]
+    streams = {run.seed: run.stream(data_root) for run in runs}
+    rows: Rows = []
+    for run, task in tracked(work, "drift of class means"):
+        before, after = IncrementalClassifier.load(run.states[task - 1]), memory_of(run.states[task])
+        drift = drift_of_task(before, after[0], after[1].efm, streams[run.seed].task(task))
+        rows.append({"method": run.label, "seed": run.seed, "step": run.steps[task], "drift": drift})
+    return rows
+
+
+def drift_of_task(before: IncrementalClassifier, after: IncrementalClassifier, efm: Any, task: Any) -> float:
+    """Δ of Eq. 20 from the training images of the task, as they are."""
+    names = columns(after, task.train_labels)
+    old, new = (class_means(features(model, task.train).double(), names) for model in (before, after))
+    return float(task_drift(old, new, efm.cpu().double()))
+
+
+def draw(rows: Rows) -> Any:
+    figure, (axes,) = panels(1, width=6.6, height=4.0)
+    style = looks(row["method"] for row in rows)
+    for label, look in style.items():
+        own = [row for row in rows if row["method"] == label]
+        steps = sorted({row["step"] for row in own})
+        seeds = sorted({row["seed"] for row in own})
+        lists = [
+            [r["drift"] for step in steps for r in own if (r["step"], r["seed"]) == (step, seed)] for seed in seeds
+        ]
+        axes.errorbar(
+            steps, average(lists), yerr=spread(lists) if len(lists) > 1 else None, capsize=3, label=label, **look
+        )
+    axes.set(xlabel="task", ylabel="drift of its class means along $E_t$", xticks=steps)
+    axes.set_ylim(bottom=0)
+    axes.set_title("Drift of the class means of a task while it is learnt")
+    axes.legend()
+    return figure

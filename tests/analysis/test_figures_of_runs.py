@@ -1,0 +1,301 @@
+"""Figures from small real runs: each shows what it is there to show."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conftest import normal
+from efcil import IncrementalClassifier
+from efcil.analysis.potential import DECAY, linear_probe
+from efcil.analysis.readers import features, read_runs
+from efcil.analysis.training_time import mean_seconds
+from efcil.bench.runs import run, run_name
+from efcil.bench.scenarios import resolve
+from efcil.cli import main
+from efcil.engine.progress import Silent
+
+SMALL = ("width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=6")
+MEMORY = ("options.statistics_view=eval",)
+REBALANCED = (*MEMORY, "options.rebalancing.epochs=5")
+RunFolder = Callable[..., Path]
+SKIPPED = ("stream.kind=cold", "stream.first_classes=0", "stream.skip_classes=4")
+WARM = ("stream.kind=warm", "stream.first_classes=4")
+
+
+class Quiet(Silent):
+    def begin(self, metrics: dict[str, Any], work: list[int]) -> None: ...
+
+    def finished_step(self, metrics: dict[str, Any]) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The folder of a run of this method with these changes; seed 0 unless told."""
+    out, made = tmp_path_factory.mktemp("runs"), {}
+
+    def folder_of(method: str = "efc++", *changes: str, seed: int = 0, keep_states: bool = True) -> Path:
+        own = {"efc++": REBALANCED, "efc": MEMORY}.get(method, ())
+        config = resolve("digits-cold5", method, seed, [*SMALL, "incremental.epochs=3", *own, *changes])
+        folder = out / run_name("digits-cold5", config, changes) / str(keep_states)
+        if folder not in made:
+            run(config, "digits-cold5", folder, Quiet(), keep_states=keep_states)
+            made[folder] = True
+        return folder
+
+    return folder_of
+
+
+def figure(number: str, out: Path, *arguments: Any) -> list[dict[str, str]]:
+    """The numbers of a figure as its CSV has them; its pictures must be pictures."""
+    assert main(["figure", number, *map(str, arguments), "--out", str(out)]) == 0
+    assert {path.suffix for path in out.iterdir()} == {".csv", ".svg", ".png"}
+    (picture,) = out.glob("*.png")
+    with Image.open(picture) as image:
+        assert image.width > 500 and len(image.convert("RGB").getcolors(1 << 22) or []) > 20
+    assert "<svg" in next(out.glob("*.svg")).read_text()
+    with next(out.glob("*.csv")).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def metrics_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "metrics.json").read_text())  # type: ignore[no-any-return]
+
+
+# 1
+
+
+def test_the_linear_probe_is_the_optimum_of_its_convex_problem() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = normal(120, 5), torch.arange(120) % 3
+    x[:, 0] += y
+    weight = linear_probe(x, y, 3)
+    probabilities = torch.softmax(x @ weight[:, :-1].T + weight[:, -1], dim=1)
+    residual = probabilities - torch.nn.functional.one_hot(y, 3)
+    assert torch.allclose(residual.T @ x / 120 + DECAY * weight[:, :-1], torch.zeros(3, 5).double(), atol=1e-5)
+    assert torch.allclose(residual.mean(0), torch.zeros(3).double(), atol=1e-5)
+    theirs = LogisticRegression(C=1 / (DECAY * 120), max_iter=2000, tol=1e-8).fit(x.numpy(), y.numpy())
+    assert np.allclose(weight[:, :-1].numpy(), theirs.coef_, atol=1e-2)
+
+
+def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: RunFolder, tmp_path: Path) -> None:
+    frozen = [small_run("freeze", *WARM[:1], f"stream.first_classes={n}", "stream.steps=1") for n in (2, 5)]
+    joint = small_run("joint", "stream.steps=1")
+    rows = figure("1", tmp_path, *frozen, joint)
+    assert [(row["network"], row["first_classes"]) for row in rows] == [
+        ("frozen", "2"),
+        ("frozen", "5"),
+        ("joint", "10"),
+    ]
+    best = float(rows[-1]["probe_accuracy"])
+    for row in rows:
+        assert float(row["plasticity_potential"]) == pytest.approx(best - float(row["probe_accuracy"]), abs=1e-3)
+    assert float(rows[0]["probe_accuracy"]) > 25  # a tenth would be chance
+
+
+def test_figure_1_says_which_runs_it_needs(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["figure", "1", str(small_run())]) == 2
+    assert "@figure1" in capsys.readouterr().err
+
+
+# 3
+
+
+def test_figure_3_outputs_move_along_the_efm_and_not_across_it(small_run: RunFolder, tmp_path: Path) -> None:
+    rows = figure("3", tmp_path, small_run())
+    assert {row["panel"] for row in rows} == {"first task", "all tasks", "end"}
+    clean = {(r["panel"], r["measure"]): float(r["value"]) for r in rows if float(r["strength"]) == 0}
+    for row in rows:
+        before, value = clean[row["panel"], row["measure"]], float(row["value"])
+        if row["direction"] == "across":
+            assert value == pytest.approx(before, abs=1e-4)
+        elif float(row["strength"]) == 4:
+            limit = 0.02 if "change" in row["measure"] else -1.0
+            if row["measure"] in ("A_step", "change of probabilities"):
+                assert value - before > limit if limit > 0 else value - before < limit
+    metrics = metrics_of(small_run())
+    assert clean["end", "A_step"] == pytest.approx(metrics["per_step_accuracy"], abs=1e-3)
+    for task in range(3):
+        assert clean["all tasks", f"accuracy on task {task + 1}"] == pytest.approx(
+            metrics["accuracy_matrix"][2][task], abs=1e-3
+        )
+
+
+# 4, 8
+
+
+def test_figure_4_is_the_mean_matrix_of_the_seeds(small_run: RunFolder, tmp_path: Path) -> None:
+    runs = [small_run(), small_run(seed=1), small_run("efc")]
+    rows = figure("4", tmp_path, *runs)
+    matrices = [metrics_of(run)["accuracy_matrix"] for run in runs]
+    ours = {(int(r["step"]), int(r["task"])): float(r["accuracy"]) for r in rows if r["method"] == "efc++"}
+    assert ours[3, 2] == pytest.approx((matrices[0][2][1] + matrices[1][2][1]) / 2, abs=1e-3)
+    theirs = {(int(r["step"]), int(r["task"])): float(r["accuracy"]) for r in rows if r["method"] == "efc"}
+    assert len(theirs) == 6 and theirs[2, 2] == pytest.approx(matrices[2][1][1], abs=1e-3)
+
+
+def test_figure_8_has_forgetting_and_plasticity_of_every_step(small_run: RunFolder, tmp_path: Path) -> None:
+    other = small_run("efc++", "options.regularizer=fd")
+    rows = figure("8", tmp_path, small_run(), other)
+    assert {row["method"] for row in rows} == {"efc++ regularizer=efm", "efc++ regularizer=fd"}
+    for label, folder in (("efm", small_run()), ("fd", other)):
+        own = [row for row in rows if row["method"].endswith(label)]
+        for row, step in zip(own, metrics_of(folder)["steps"], strict=True):
+            for name in ("average_forgetting", "plasticity"):
+                assert float(row[name]) == pytest.approx(step[name], abs=1e-3)
+
+
+# 5
+
+
+def test_figure_5_is_the_drift_of_class_means_written_out(small_run: RunFolder, tmp_path: Path) -> None:
+    folder = small_run()
+    rows = figure("5", tmp_path, folder, small_run("efc"))
+    assert {(row["method"], row["step"]) for row in rows} == {(m, s) for m in ("efc++", "efc") for s in "23"}
+    (run,) = read_runs([folder])
+    task = run.stream(None).task(1)
+    before, after = (IncrementalClassifier.load(path) for path in run.states[:2])
+    efm = after._method.state()["efm"].double().numpy()
+    total = 0.0
+    for name in task.classes:
+        images = task.train.subset(torch.from_numpy(np.flatnonzero(task.train_labels == name)))
+        delta = (features(after, images).double().mean(0) - features(before, images).double().mean(0)).numpy()
+        total += delta @ efm @ delta / len(task.classes)
+    shown = next(row for row in rows if (row["method"], row["step"]) == ("efc++", "2"))
+    assert total > 0 and float(shown["drift"]) == pytest.approx(total, rel=1e-3)
+
+
+# 9
+
+
+def test_figure_9_true_means_are_at_distance_0_and_unmoved_prototypes_are_fixed_ones(
+    small_run: RunFolder, tmp_path: Path
+) -> None:
+    oracle = figure("9", tmp_path / "a", small_run("efc++", "options.drift=oracle"))
+    assert [row["classes_of_step"] for row in oracle] == ["1", "2"]
+    assert all(float(row["updated"]) < 1e-4 and float(row["fixed"]) > 0.01 for row in oracle)
+    kept = figure("9", tmp_path / "b", small_run("efc++", "options.drift=none"))
+    assert all(row["updated"] == row["fixed"] for row in kept)
+
+
+def test_figure_9_compares_a_warm_start_with_the_same_stream_without_its_step_0(
+    small_run: RunFolder, tmp_path: Path
+) -> None:
+    warm, cold = small_run("efc++", *WARM), small_run("efc++", *SKIPPED)
+    orders = [json.loads((folder / "run.json").read_text())["class_order"] for folder in (warm, cold)]
+    assert orders[0][1:] == orders[1]
+    rows = figure("9", tmp_path, warm, cold)
+    assert [(row["start"], row["classes_of_step"]) for row in rows] == [
+        *(("warm", step) for step in "012"),
+        *(("cold", step) for step in "12"),
+    ]
+
+
+# 10, 12
+
+
+def test_figure_10_the_rank_is_the_number_of_classes_minus_one(small_run: RunFolder, tmp_path: Path) -> None:
+    rows = figure("10", tmp_path, small_run())
+    assert {(row["classes"], row["rank"]) for row in rows} == {("4", "3"), ("7", "6"), ("10", "9")}
+    assert {row["eta/lambda"] for row in rows} == {"0.01"} and len(rows) == 3 + 6 + 9
+
+
+def test_figure_12_counts_what_belongs_to_training(small_run: RunFolder, tmp_path: Path) -> None:
+    rows = figure("12", tmp_path, small_run(), small_run("efc"))
+    for label, folder in (("efc++", small_run()), ("efc", small_run("efc"))):
+        for step in metrics_of(folder)["steps"]:
+            own = [r for r in rows if (r["method"], r["step"]) == (label, str(step["step"]))]
+            assert {r["phase"]: float(r["seconds"]) for r in own} == pytest.approx(step["phase_seconds"], abs=1e-3)
+    phases = ("training", "evaluation")
+    invented = [
+        {"method": "a", "seed": 0, "step": step, "phase": phase, "seconds": 10.0 * step}
+        for step in (1, 2, 3)
+        for phase in phases
+    ]
+    means = mean_seconds(invented)["a"]  # neither the first step nor the evaluation
+    assert means["training"] == 25 and sum(means.values()) == 25
+
+
+# 6, 14
+
+
+def test_figures_6_and_14_of_runs_are_their_last_row_and_their_steps(small_run: RunFolder, tmp_path: Path) -> None:
+    metrics = metrics_of(small_run())
+    bars = figure("6", tmp_path / "6", small_run())
+    assert [float(row["accuracy"]) for row in bars] == pytest.approx(metrics["accuracy_matrix"][-1], abs=1e-3)
+    curves = figure("14", tmp_path / "14", small_run())
+    expected = [step["per_step_accuracy"] for step in metrics["steps"]]
+    assert [float(row["per_step_accuracy"]) for row in curves] == pytest.approx(expected, abs=1e-3)
+    warm = figure("16", tmp_path / "16", small_run("efc++", *WARM))
+    assert [row["step"] for row in warm] == ["0", "1", "2", "3"]
+
+
+# What cannot be drawn
+
+
+def test_a_run_without_states_gets_the_command_to_make_them(
+    small_run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = small_run(keep_states=False, seed=1)
+    for number in ("3", "5", "9"):
+        assert main(["figure", number, str(folder)]) == 2
+        assert "--keep-states" in capsys.readouterr().err
+
+
+def test_methods_without_an_efm_are_named(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small_run("finetune")
+    for number in ("3", "5", "9", "10"):
+        assert main(["figure", number, str(folder)]) == 2
+        assert "efc++ or efc" in capsys.readouterr().err
+
+
+def test_mixed_scenarios_are_refused(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in ("4", "5", "8", "12"):
+        assert main(["figure", number, str(small_run()), str(small_run("efc++", *WARM))]) == 2
+        assert "different scenarios" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["4", "nowhere"], "There is no run in nowhere"),
+        (["6"], "one of the two"),
+        (["17", "somewhere", "--preset", "digits-cold5"], "one of the two"),
+        (["16", "--preset", "digits-cold5"], "--methods is missing"),
+        (["11", "--preset", "digits-cold5", "--results", "nothing.csv"], "efcil bench"),
+    ],
+)
+def test_missing_sources_get_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["figure", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_unfinished_run_and_a_strange_ending_get_one_sentence(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["figure", "4", str(small_run()), "--out", str(tmp_path / "a.xyz")]) == 2
+    assert "a.xyz cannot be drawn" in capsys.readouterr().err
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "metrics.json").write_text(json.dumps({**metrics_of(small_run()), "finished": False}))
+    assert main(["figure", "4", str(half)]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_a_file_name_is_that_of_all_files_and_json_has_the_numbers(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["figure", "4", str(small_run()), "--out", str(tmp_path / "talk.png"), "--json"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"talk.csv", "talk.svg", "talk.png"}
+    assert len(json.loads(capsys.readouterr().out)) == 6
