@@ -99,7 +99,7 @@ def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: Run
     best = float(rows[-1]["probe_accuracy"])
     for row in rows:
         assert float(row["plasticity_potential"]) == pytest.approx(best - float(row["probe_accuracy"]), abs=1e-3)
-    assert float(rows[0]["probe_accuracy"]) > 25  # a tenth would be chance
+    assert all(float(row["probe_accuracy"]) > 15 for row in rows)  # chance is 10
 
 
 def test_figure_1_says_which_runs_it_needs(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
