@@ -33,9 +33,13 @@ def linear_probe(x: Tensor, y: Tensor, classes: int) -> Tensor:
     ones = x.new_ones(len(x), 1)
     inputs = torch.cat([x, ones], dim=1)
     weight = torch.zeros(classes, inputs.shape[1], dtype=x.dtype, requires_grad=True)
-    stops = {"tolerance_grad": 1e-6, "tolerance_change": 1e-12}
     optimizer = torch.optim.LBFGS(
-        [weight], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe", **stops
+        [weight],
+        max_iter=ITERATIONS,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-12,
+        history_size=20,
+        line_search_fn="strong_wolfe",
     )
 
     def loss() -> Tensor:
