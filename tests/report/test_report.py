@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from html_page import Page
 
+from efcil.analysis.mean_drift import mean_drifts
+from efcil.analysis.prototype_distance import prototype_distances
+from efcil.analysis.readers import read_runs
 from efcil.bench.metrics import NAMES
 from efcil.bench.scenarios import config_digest, resolve
 from efcil.cli import main
@@ -27,10 +30,10 @@ TINY += ["first.rotation=false", "incremental.epochs=1", "incremental.lr=1.0e-05
 BALANCING = ["options.rebalancing.epochs=1", "options.rebalancing.views=1"]
 
 
-def run(out: Path, method: str, seed: int = 0, changes: list[str] = TINY) -> Path:
+def run(out: Path, method: str, seed: int = 0, changes: list[str] = TINY, *more: str) -> Path:
     sets = [word for change in changes for word in ("--set", change)]
     before = set(out.glob("*"))
-    assert main(["run", "digits-cold5", "--method", method, "--seed", str(seed), *sets, "--out", str(out)]) == 0
+    assert main(["run", "digits-cold5", "--method", method, "--seed", str(seed), *sets, "--out", str(out), *more]) == 0
     (folder,) = set(out.glob("*")) - before
     return folder
 
@@ -39,8 +42,8 @@ def run(out: Path, method: str, seed: int = 0, changes: list[str] = TINY) -> Pat
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three real runs: EFC++ with two seeds, and fine-tuning."""
     out = tmp_path_factory.mktemp("runs")
-    for seed in (0, 1):
-        run(out, "efc++", seed, TINY + BALANCING)
+    run(out, "efc++", 0, TINY + BALANCING, "--keep-states")
+    run(out, "efc++", 1, TINY + BALANCING)
     run(out, "finetune")
     return out
 
@@ -144,6 +147,23 @@ def test_seeds_are_one_curve_with_their_mean_and_spread(runs: Path, tmp_path: Pa
     )
     (series,) = [s for s in page.chart("A_step after each step")["series"] if s["name"].startswith("efc++")]
     assert series["text"] == [f"{statistics.mean(pair):.1f}" for pair in steps]
+
+
+def test_the_drift_of_prototypes_is_that_of_the_figures(runs: Path, tmp_path: Path) -> None:
+    kept, other = folder_of(runs, "efc++"), folder_of(runs, "efc++", 1)
+    page = page_of(runs, out=tmp_path / "r.html")
+    (row_of,) = [chart for title, chart in page.charts if title.startswith("Prototypes of efc++") and "seed 0" in title]
+    rows = prototype_distances(read_runs([kept]), None)
+    assert len(rows) == 2 and {s["name"]: s["text"] for s in row_of["series"]} == {
+        "as they were learnt": [f"{row['fixed']:.2f}" for row in rows],
+        "as they were moved": [f"{row['updated']:.2f}" for row in rows],
+    }
+    (series,) = page.chart("Class means along E_t")["series"]
+    assert series["text"] == [f"{row['drift']:.3g}" for row in mean_drifts(read_runs([kept]), None)]
+    assert "--keep-states" not in page.text
+    assert "kept their states (efcil run … --keep-states)" in page_of(other, out=tmp_path / "other.html").text
+    next((kept / "states").iterdir()).unlink()
+    assert "could not be computed: The run in" in page_of(kept, out=tmp_path / "broken.html").text
 
 
 # Run it again

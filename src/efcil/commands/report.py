@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_json
+from efcil.commands.arguments import add_command, add_data_root, add_json
 
 
 def add(commands: Any) -> None:
@@ -26,6 +26,7 @@ def add(commands: Any) -> None:
         "--photos", type=Path, metavar="FOLDER", help="for a model: measure it on these photos, in class folders"
     )
     command.add_argument("--skip-bad", action="store_true", help="leave photos out that cannot be read")
+    add_data_root(command)
     add_json(command, "print where the page is and what is in it as JSON")
 
 
@@ -55,7 +56,7 @@ def report(args: argparse.Namespace) -> None:
 def of_runs(args: argparse.Namespace) -> dict[str, Any]:
     from efcil.report.page import runs_report
 
-    return runs_report(args.given, args.out)
+    return runs_report(args.given, args.out, args.data_root)
 
 
 def of_model(args: argparse.Namespace) -> dict[str, Any]:

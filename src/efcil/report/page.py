@@ -42,14 +42,17 @@ def write_page(template: str, out: Path, **content: Any) -> None:
         raise UserError(f"{out} cannot be written ({error.strerror}); choose another --out.") from None
 
 
-def runs_report(given: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Write the report on these runs; says which runs are in it and which were left out."""
+def runs_report(given: Sequence[Path], out: Path, data_root: Path | None = None) -> dict[str, Any]:
+    """Write the report on these runs; says which runs are in it and which were left out.
+
+    ``data_root`` is where their images are, which the drift of prototypes needs.
+    """
     environment()  # before anything takes long
     from efcil.report.found import find_runs
     from efcil.report.runs import parts
 
     found = find_runs(given)
-    made = parts(found)
+    made = parts(found, data_root)
     write_page("runs.html", out, parts_of=made, left_out=found.left_out, runs=found.runs)
     return {
         "report": str(out),

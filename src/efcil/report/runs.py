@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from efcil.bench.metrics import NAMES
 from efcil.report.bars import Bar, Bars
+from efcil.report.drift import drift_figures
 from efcil.report.figure import Figure
 from efcil.report.found import Found, Run
 from efcil.report.heatmap import Matrix
@@ -72,12 +74,13 @@ class Part:
     absent: Sequence[str] = field(default_factory=list)  # what older runs do not tell
 
 
-def parts(found: Found) -> list[Part]:
-    return [part(scenario, place) for place, scenario in enumerate(scenarios(found.runs))]
+def parts(found: Found, data_root: Path | None) -> list[Part]:
+    return [part(scenario, place, data_root) for place, scenario in enumerate(scenarios(found.runs))]
 
 
-def part(scenario: Scenario, place: int) -> Part:
+def part(scenario: Scenario, place: int, data_root: Path | None) -> Part:
     prefix = f"part{place + 1}"
+    text, shown, more, hints = drift_figures(scenario, data_root)
     made = [
         curves(scenario),
         comparison(scenario),
@@ -85,6 +88,7 @@ def part(scenario: Scenario, place: int) -> Part:
         confusion(scenario),
         forgetting(scenario),
         Section("spectrum", "Spectrum of the Empirical Feature Matrix", *spectrum_figures(scenario)),
+        Section("drift", "Drift of prototypes", text, shown, more),
         seconds(scenario),
         memory(scenario),
         differences(scenario),
@@ -102,7 +106,7 @@ def part(scenario: Scenario, place: int) -> Part:
         tiles(scenario),
         sections,
         [details(scenario, run, f"{prefix}-run{number + 1}") for number, run in enumerate(scenario.runs)],
-        absent(scenario),
+        [*absent(scenario), *hints],
     )
 
 
@@ -510,7 +514,7 @@ def absent(scenario: Scenario) -> list[str]:
         "spectrum of the EFM": [run for run in scenario.runs if threshold(run) and not noted(run, "spectrum")],
     }
     return [
-        f"The {what} was not written down by {'these runs' if runs == scenario.runs else some(scenario, runs)}."
+        f"The {what} was not written down by {some(scenario, runs)}; new runs do so."
         for what, runs in lists.items()
         if runs
     ]
@@ -523,5 +527,7 @@ def noted(run: Run, what: str) -> bool:
 
 def some(scenario: Scenario, runs: Sequence[Run]) -> str:
     """The names of a few of these runs."""
+    if list(runs) == scenario.runs and len(runs) > 1:
+        return "these runs"
     names = ", ".join(scenario.run_name(run) for run in runs[:NAMED])
     return f"{names} and {len(runs) - NAMED} more" if len(runs) > NAMED else names
