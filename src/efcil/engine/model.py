@@ -72,10 +72,7 @@ class IncrementalModel(nn.Module):
     def add_rotation_head(self, classes: int, rng: torch.Generator) -> None:
         """A throw-away head (with bias) for the three rotations of each class."""
         self.rotation_head = nn.Linear(self.feature_dim, 3 * classes, device=self.newest.device)
-        bound = 1 / math.sqrt(self.feature_dim)
-        with torch.no_grad():
-            for parameter in self.rotation_head.parameters():
-                parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=rng))
+        initialise(self.rotation_head, rng)
 
     def freeze_batchnorm(self) -> None:
         """From now on statistics and affine parameters of BatchNorm stay as they are, in training too."""
@@ -100,6 +97,14 @@ class IncrementalModel(nn.Module):
 
     def _batchnorms(self) -> list[nn.Module]:
         return [m for m in self.backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+@torch.no_grad()
+def initialise(layer: nn.Linear | nn.Conv2d, rng: torch.Generator) -> None:
+    """The framework's default for weight and bias, U(−1/√fan_in, 1/√fan_in), from these random numbers."""
+    bound = 1 / math.sqrt(layer.weight[0].numel())
+    for parameter in layer.parameters():
+        parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=rng))
 
 
 def placed(backbone: nn.Module, device: torch.device) -> IncrementalModel:

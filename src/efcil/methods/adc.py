@@ -14,7 +14,7 @@ from torch import Tensor
 from efcil.config import at_least
 from efcil.engine.context import Context
 from efcil.engine.model import IncrementalModel
-from efcil.paper.prototypes import class_means
+from efcil.paper.prototypes import appended, class_means
 from efcil.parts.attacks import mean_drifts
 from efcil.parts.distillation import DistillationOptions, Distilling
 from efcil.parts.nearest_mean import cosine_mean_scores
@@ -51,12 +51,10 @@ class ADC(Distilling):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
-        means = class_means(features, ctx.columns)
         if not ctx.first:
             o = self.options
-            moved = self.means + mean_drifts(ctx, self.means, o.attacked, o.iterations, o.alpha)
-            means = torch.cat([moved, means])
-        self.means = means
+            self.means = self.means + mean_drifts(ctx, self.means, o.attacked, o.iterations, o.alpha)
+        self.means = appended(self.means, class_means(features, ctx.columns))
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         return cosine_mean_scores(features, self.means)

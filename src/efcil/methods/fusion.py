@@ -17,7 +17,7 @@ from efcil.config import at_least, part_of_one
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms, parameter_groups
 from efcil.engine.numerics import TINY
-from efcil.paper.prototypes import class_means
+from efcil.paper.prototypes import appended, class_means
 from efcil.paper.recipes import COMPARED
 from efcil.parts.compensators import apply_mlp, fresh_mlp
 from efcil.parts.rehearsal import noise_radius, whole_batch_distance
@@ -102,7 +102,7 @@ class Fusion(Method):
         means = class_means(features, ctx.columns)
         if ctx.first:
             self.radius = noise_radius(features, ctx.columns)
-        self.means = means if ctx.first else torch.cat([self.estimates, means])
+        self.means = appended(self.estimates, means)
         self.estimates = self.new_means = torch.empty(0)
         self.drift_map = nn.ParameterList()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from efcil.config import at_least
 from efcil.engine.context import Context
 from efcil.engine.model import IncrementalModel
-from efcil.paper.prototypes import class_means
+from efcil.paper.prototypes import appended, class_means
 from efcil.parts.compensators import regression
 from efcil.parts.distillation import DistillationOptions, Distilling
 from efcil.parts.nearest_mean import cosine_mean_scores
@@ -44,12 +44,10 @@ class LDC(Distilling):
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)
-        means = class_means(features, ctx.columns)
-        if ctx.old is None:
-            self.means = means
-        else:
+        if ctx.old is not None:
             old, new = ctx.extract(ctx.old, ctx.model, augmented=True)
-            self.means = torch.cat([self.moved(old, new), means])
+            self.means = self.moved(old, new)
+        self.means = appended(self.means, class_means(features, ctx.columns))
 
     def moved(self, old: Tensor, new: Tensor) -> Tensor:
         """μ_c P with P the least-squares map from old to new features, (m, n)."""

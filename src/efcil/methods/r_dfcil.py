@@ -17,6 +17,7 @@ from efcil.config import Training, at_least, part_of_one
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms, newest_cross_entropy, parameter_groups
 from efcil.parts.inversion import Inversion, InversionOptions, Replay, replay
+from efcil.rng import uniform
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,7 @@ class RDFCIL(Method):
         self.inversion = Inversion(self.options.inversion, ctx.preprocessing.size, ctx.device, ctx.rng)
         n = ctx.model.feature_dim
         for name in ("student", "teacher"):
-            uniform = torch.empty(2 * n, n).uniform_(-1 / math.sqrt(n), 1 / math.sqrt(n), generator=ctx.rng)
-            self.projections[name] = nn.Parameter(uniform.to(ctx.device))
+            self.projections[name] = nn.Parameter(uniform(2 * n, n, ctx.rng).to(ctx.device))
         self.counts = torch.zeros(ctx.known + ctx.classes, device=ctx.device)
         self.epoch = 0
 

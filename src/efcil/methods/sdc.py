@@ -14,7 +14,7 @@ from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, Terms, newest_cross_entropy
 from efcil.engine.model import IncrementalModel
 from efcil.paper.drift import Kernel, compensate
-from efcil.paper.prototypes import class_means
+from efcil.paper.prototypes import appended, class_means
 from efcil.parts.nearest_mean import nearest_mean_scores
 
 
@@ -60,12 +60,10 @@ class SDC(Method):
     def after_task(self, ctx: Context) -> None:
         (new,) = ctx.extract(ctx.model, augmented=False)
         new = F.normalize(new)  # y'
-        means = class_means(new, ctx.columns)
-        if ctx.old is None:
-            self.means = means
-        else:
+        if ctx.old is not None:
             (old,) = ctx.extract(ctx.old, augmented=False)
-            self.means = torch.cat([self.moved(F.normalize(old), new), means])
+            self.means = self.moved(F.normalize(old), new)
+        self.means = appended(self.means, class_means(new, ctx.columns))
 
     def moved(self, old: Tensor, new: Tensor) -> Tensor:
         """μ_c + Σ_i w_ic (y'_i − y_i) / Σ_i w_ic with w_ic = exp(−‖y_i − μ_c‖² / 2σ²), (m, n)."""

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from efcil.config import at_least
 from efcil.engine.context import Keep, unkept
-from efcil.engine.model import IncrementalModel
+from efcil.engine.model import IncrementalModel, initialise
 from efcil.engine.numerics import TINY
 from efcil.engine.progress import Report, unreported
 from efcil.errors import UserError
@@ -84,7 +84,9 @@ class Generator(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm2d(after, eps=0.8) for after in channels[1:])
         self.colours = nn.Conv2d(channels[-1], 3, 3, padding=1)
         self.scale = nn.BatchNorm2d(3, affine=False)  # zero mean and unit variance, as normalised pixels have
-        self.initialise(rng)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                initialise(module, rng)
 
     def forward(self, z: Tensor) -> Tensor:
         x = self.norm(self.linear(z).view(len(z), -1, self.start, self.start))
@@ -92,15 +94,6 @@ class Generator(nn.Module):
         for size, conv, norm in zip(self.sizes, self.convs, self.norms, strict=True):
             x = F.leaky_relu(norm(conv(F.interpolate(x, size=size, mode="nearest"))), 0.2)
         return self.scale(torch.tanh(self.colours(x)))  # type: ignore[no-any-return]
-
-    @torch.no_grad()
-    def initialise(self, rng: torch.Generator) -> None:
-        """The framework's default, U(−1/√fan_in, 1/√fan_in), from these random numbers."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                bound = 1 / math.sqrt(module.weight[0].numel())
-                for parameter in module.parameters():
-                    parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=rng))
 
 
 # The terms of its loss
