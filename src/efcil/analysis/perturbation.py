@@ -35,7 +35,7 @@ def perturbation(runs: Sequence[Run], data_root: Path | None) -> Rows:
     rows: Rows = []
     for run, panel, index in tracked(steps, "perturbing features"):
         rows += [
-            {"panel": panel, "run": run.folder.name, "step": run.steps[index], **row}
+            {"panel": panel, "run": run.folder.name, "method": run.label, "step": run.steps[index], **row}
             for row in _panel(run, index, data_root)
         ]
     return rows
@@ -111,7 +111,7 @@ def draw(rows: Rows) -> Any:
         steps = max(row["step"] for row in own if row["panel"] == "end")
         for direction in styles:
             x, y = _line(own, "end", direction, "A_step")
-            label = f"{direction}, {steps} steps"
+            label = f"{own[0]['method']}, {direction}, {steps} steps"
             right.plot(x, y, styles[direction], color=OTHERS[place], marker="os"[direction == "across"], label=label)
     right.set(ylabel="A_step, %", ylim=(-2, 102))
     right.set_title("At the end")
