@@ -119,7 +119,7 @@ def draw(rows: Rows) -> Any:
         )
     axes.set(xlabel="classes of the first task, C₀", ylabel="linear probe on all classes, %", xticks=sizes)
     axes.set_title("Plasticity potential")
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     return figure
 
 
