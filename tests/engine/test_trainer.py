@@ -396,6 +396,15 @@ def test_the_network_is_looked_at_with_images_as_they_are() -> None:
         check_network(PartialContext(model=model, views=None, task=2))  # type: ignore[arg-type]
 
 
+def test_a_matrix_that_cannot_be_solved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def after_task(method: Any, ctx: Context) -> None:
+        torch.linalg.solve(torch.zeros(2, 2), torch.ones(2))
+
+    monkeypatch.setattr(METHODS["finetune"], "after_task", after_task)
+    with pytest.raises(TrainingError, match=r"^finetune cannot finish task 1 \(.*singular\); nothing of this task was"):
+        make_learner(backbone=TinyNet()).partial_fit(*FIRST)
+
+
 @pytest.mark.parametrize(
     ("hook", "message"),
     [

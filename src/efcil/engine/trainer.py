@@ -43,8 +43,12 @@ def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> 
         check_network(ctx)
         ctx.watcher.stage(ctx.task, "after the epochs")
         ctx.reseed("after")
-        with ctx.phase("statistics"):  # of which a method may name parts
-            method.after_task(ctx)
+        try:
+            with ctx.phase("statistics"):  # of which a method may name parts
+                method.after_task(ctx)
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # of numbers too large to reckon with
+            said = str(error).partition("\n")[0]
+            raise diverged(f"{method.name} cannot finish task {ctx.task + 1} ({said.rstrip('.')})") from None
         check_network(ctx)
         if not all(torch.isfinite(tensor).all() for tensor in method.state().values()):
             raise diverged(f"What {method.name} remembers stopped being numbers at the end of task {ctx.task + 1}")
