@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import efcil.paper.efm
-from efcil.paper.efm import efm_loss, empirical_feature_matrix, factor, pseudo_norm, softmax_covariance_sum, spectrum
+from conftest import normal
+from efcil.paper.efm import (
+    efm_loss,
+    empirical_feature_matrix,
+    factor,
+    normalised,
+    pseudo_norm,
+    softmax_covariance_sum,
+    spectrum,
+)
 
 quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
@@ -238,3 +247,12 @@ def test_pseudo_norm_is_the_quadratic_form_of_each_row(seed: int) -> None:
     expected = torch.stack([row @ matrix @ row for row in delta])
     torch.testing.assert_close(pseudo_norm(delta, matrix), expected, rtol=0, atol=1e-10)
     torch.testing.assert_close((delta @ factor(matrix)).square().sum(1), expected, rtol=0, atol=1e-10)
+
+
+def test_normalised_the_mean_of_the_eigenvalues_that_are_not_zero_is_one() -> None:
+    basis = torch.linalg.qr(normal(4, 4)).Q
+    matrix = basis @ torch.diag(torch.tensor([3.0, 1.0, 0.5, 0.0], dtype=torch.float64)) @ basis.T
+    torch.testing.assert_close(normalised(matrix), matrix / 1.5)
+    assert normalised(matrix.float()).dtype == torch.float32
+    nothing = torch.zeros(3, 3)
+    assert torch.equal(normalised(nothing), nothing)

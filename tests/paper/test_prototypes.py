@@ -230,3 +230,16 @@ def test_large_features_fewer_images_than_features_and_still_a_factor(size: floa
     assert usable(prototypes)
     expected = features[columns == 0].double().T.cov()
     torch.testing.assert_close(prototypes.covariance(0).double(), expected, rtol=0, atol=1e-6 * float(expected.max()))
+
+
+def test_before_the_first_task_there_are_none() -> None:
+    none = GaussianPrototypes.none()
+    assert len(none) == 0 and none.factors == ()
+    assert none.means.shape == (0, 0) and none.counts.shape == (0,) and none.counts.dtype == torch.int64
+
+
+def test_a_class_that_does_not_spread_has_the_jitter_alone() -> None:
+    """In double precision, whatever else is single."""
+    still = GaussianPrototypes(torch.zeros(1, 3, dtype=torch.float64), (torch.zeros(0, 3),), torch.tensor([1]))
+    expected = JITTER**0.5 * torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(still.full_factors()[0], expected, rtol=1e-12, atol=0)
