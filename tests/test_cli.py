@@ -196,7 +196,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         (["digits-cold5", "--set", "width=x"], "classifier.width must be a whole number, not 'x'"),
         (["digits-cold5", "--set", "stream.steps=11"], "too few for 11 steps; lower stream.steps"),
         (["digits-cold5", "--set", "data.name=digit"], "no data set called 'digit'; did you mean digits"),
-        (["digits-cold5", "--set", "backbone=resnet"], "no backbone called 'resnet'; did you mean resnet18"),
+        (["digits-cold5", "--set", "backbone=resnet"], "no backbone called 'resnet'; did you mean resnet9 or resnet18"),
         (["digits-cold5", "--set", "device=nonsense"], "device 'nonsense' cannot be used"),
         (["digits-cold5", "--seed", "-1"], "seed must be at least 0"),
         (["nowhere.yaml"], "preset file nowhere.yaml cannot be read"),

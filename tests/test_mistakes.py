@@ -178,7 +178,7 @@ def test_wrong_settings_are_refused_at_once_with_the_nearest_names(name: str) ->
 
 
 def test_an_unknown_backbone_is_refused() -> None:
-    with pytest.raises(UserError, match="no backbone called 'resnet19'; did you mean resnet18"):
+    with pytest.raises(UserError, match="no backbone called 'resnet19'; did you mean resnet"):
         IncrementalClassifier(backbone="resnet19", epochs=1).partial_fit(IMAGES, LABELS)
 
 
