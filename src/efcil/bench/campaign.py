@@ -29,7 +29,7 @@ class Job:
 
     cell: Cell
     folder: Path
-    status: str = "waiting"  # waiting, running, done, failed
+    status: str = "waiting"  # waiting, queued (on a cluster), running, done, failed
     slot: int = 0  # which of the runs at the same time it is
     process: subprocess.Popen[bytes] | None = None
     claim: ExitStack = field(default_factory=ExitStack)  # held while it runs: no other campaign takes it
@@ -85,17 +85,16 @@ def campaign(
     workers: int,
     watch: Callable[[list[Job]], None] = lambda jobs: None,
     keep_states: bool = False,
+    arguments: Sequence[str] = (),
 ) -> list[Job]:
     """Run what the results do not have with these settings, ``workers`` at a time; returns what became of each.
 
-    With ``keep_states`` a run without its states counts as not done.
+    With ``keep_states`` a run without its states counts as not done. ``arguments`` are further words for `efcil run`
+    that move no number, such as ``--track mlflow``.
     """
     if workers < 1:
         raise UserError(f"--workers takes the number of runs at the same time, at least 1, not {workers}.")
-    jobs = [Job(cell, out / cell.name) for cell in todo]  # a wrong name fails now, not in an hour
-    done = read_results(results)
-    for job in jobs:
-        job.status = "done" if rows_of(done, [job.cell]) and job.has_states(keep_states) else "waiting"
+    jobs = jobs_of(todo, out, results, keep_states)
     gpus = visible_gpus(os.environ)
     try:
         while any(job.status in ("waiting", "running") for job in jobs):
@@ -110,7 +109,7 @@ def campaign(
                     break
                 if _claimed(job):
                     job.slot = min(free)
-                    _start(job, data_root, gpus, keep_states)
+                    _start(job, data_root, gpus, [*arguments, *(["--keep-states"] if keep_states else [])])
             watch(jobs)
             time.sleep(POLL_SECONDS)
     finally:
@@ -126,6 +125,15 @@ def campaign(
 def recorded(results: Path, cell: Cell) -> bool:
     """Whether the record of this run is there by now."""
     return record_path(results, cell).exists()
+
+
+def jobs_of(todo: Sequence[Cell], out: Path, results: Path, keep_states: bool) -> list[Job]:
+    """A job per cell, done where the results have it; a wrong name fails now, not in an hour."""
+    jobs = [Job(cell, out / cell.name) for cell in todo]
+    done = read_results(results)
+    for job in jobs:
+        job.status = "done" if rows_of(done, [job.cell]) and job.has_states(keep_states) else "waiting"
+    return jobs
 
 
 def in_turn(jobs: Sequence[Job]) -> Iterator[Job]:
@@ -147,14 +155,14 @@ def _claimed(job: Job) -> bool:
     return True
 
 
-def _start(job: Job, data_root: Path | None, gpus: Sequence[str], keep_states: bool = False) -> None:
+def _start(job: Job, data_root: Path | None, gpus: Sequence[str], arguments: Sequence[str]) -> None:
     cell = job.cell
     command = [sys.executable, "-m", "efcil", "run", cell.preset, "--method", cell.method, "--resume"]
     command += ["--seed", str(cell.seed), "--out", str(job.folder.parent)]
     command += ["--first-tasks", str(job.folder.parent / "first-tasks")]  # the same for most methods: train it once
     command += [part for change in cell.changes for part in ("--set", change)]
     command += ["--data-root", str(data_root)] if data_root else []
-    command += ["--keep-states"] if keep_states else []
+    command += arguments
     own_gpu = gpu_environment(job.slot, gpus, cell.config.classifier.device)
     environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ, **own_gpu}
     with (job.folder / "output.txt").open("ab") as output:

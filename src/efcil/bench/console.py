@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, and the log file and TensorBoard events beside it."""
+"""What a person sees while a run goes on, and the log file beside it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from rich.table import Column, Table
 
 from efcil.bench.metrics import NAMES
 from efcil.engine.progress import Step
-from efcil.errors import UserError
 
 NARROWEST, WIDEST = 8, 24  # columns of the bar
 LOG_SECONDS = 60  # a stage that takes longer is in the log meanwhile
 
 
 class RunDisplay:
-    """A progress bar on the terminal, a line per epoch in log.txt, and TensorBoard events when asked for."""
+    """A progress bar on the terminal, and a line per epoch in log.txt."""
 
-    def __init__(self, console: Console, folder: Path, title: str, tensorboard: bool = False) -> None:
+    def __init__(self, console: Console, folder: Path, title: str) -> None:
         self.console, self.folder, self.title = console, folder, title
         self.meter = BarColumn(bar_width=NARROWEST)
         self.bar = Progress(
@@ -34,8 +33,6 @@ class RunDisplay:
             transient=True,
         )
         self.log: TextIO | None = None  # opened once the run has begun: bad input leaves no folder behind
-        self.tensorboard = tensorboard
-        self.events: Any = None
         self.work: list[int] = []
         self.done = 0  # images of finished tasks
         self.in_task = 0  # images of this one
@@ -56,12 +53,9 @@ class RunDisplay:
             if kind is not None:
                 self._write(f"stopped: {kind.__name__} {error}")
             self.log.close()
-        if self.events is not None:
-            self.events.close()
 
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
         self.log = (self.folder / "log.txt").open("a")
-        self.events = _event_writer(self.folder / "tensorboard") if self.tensorboard else None
         self.work = work
         self.classes, self.first_step = metrics["classes_per_task"], metrics["first_step"]
         self.done = sum(work[: len(metrics["steps"])])
@@ -100,9 +94,6 @@ class RunDisplay:
     def epoch(self, step: Step) -> None:
         terms = " ".join(f"{name}={value:.5f}" for name, value in step.losses.items())
         self._write(f"task {step.task + 1} epoch {step.epoch + 1}/{step.epochs} {terms}")
-        if self.events is not None:
-            for name, value in step.losses.items():
-                self.events.add_scalar(f"loss/task{step.task + 1}/{name}", value, step.epoch + 1)
 
     def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
         """The bar is that of the stage as long as it is known how much there is of it, and of the run otherwise."""
@@ -138,9 +129,6 @@ class RunDisplay:
         self._write(line)
         self.bar.update(self.row, total=sum(self.work), completed=self.done)
         self.console.print(f"{self.title}  {line}", highlight=False)
-        if self.events is not None:
-            for name in NAMES:
-                self.events.add_scalar(f"metrics/{name}", last[name], last["step"])
 
     def _show(self, lines: list[tuple[list[str], list[str]]], **changes: Any) -> None:
         """The first of these lines, before and after the bar, that leaves room for a bar in this window; or the last.
@@ -190,11 +178,3 @@ def _clock(seconds: float) -> str:
         return "?"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
-
-
-def _event_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError:
-        raise UserError("TensorBoard is not installed; run: pip install 'efcil[tensorboard]'") from None
-    return SummaryWriter(str(folder))

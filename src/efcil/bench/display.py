@@ -16,8 +16,9 @@ STYLE = {"running": "yellow", "failed": "bold red", "done": "green"}  # in the o
 
 def campaign_table(jobs: list[Job]) -> Table:
     """A row per run that has begun, those at work on top, with its numbers so far; what waits is counted."""
-    done, waiting = (sum(job.status == status for job in jobs) for status in ("done", "waiting"))
-    table = compact_table(f"{done} of {len(jobs)} runs done, {waiting} waiting")
+    counts = Counter(job.status for job in jobs)
+    queued = f", {counts['queued']} in the queue" if counts["queued"] else ""
+    table = compact_table(f"{counts['done']} of {len(jobs)} runs done, {counts['waiting']} waiting{queued}")
     table.add_column("preset", no_wrap=True)
     table.add_column("method", overflow="fold")
     for name in ("seed", "status", "step", "A_step", "A_inc", "minutes"):
@@ -46,10 +47,12 @@ def plan_table(plan: list[dict[str, Any]]) -> Table:
     """A line per run and per stale row, with their numbers on top."""
     counts = Counter(line["status"].partition(":")[0] for line in plan)
     table = compact_table(f"{counts['done']} done, {counts['to run']} to run, {counts['stale']} stale rows")
-    for name in ("preset", "method", "seed", "status"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("preset", "seed"))
+    for name in ("preset", "method", "seed", "status", "hours", "hours from"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("preset", "seed", "hours"))
     for line in plan:
-        table.add_row(*(str(line[name]) for name in ("preset", "method", "seed", "status")))
+        hours = "" if line.get("hours") is None else f"{line['hours']:.2f}"
+        words = [str(line[name]) for name in ("preset", "method", "seed", "status")]
+        table.add_row(*words, hours, line.get("hours_from", ""))
     return table
 
 
@@ -81,3 +84,24 @@ def formatted(line: dict[str, Any]) -> list[str]:
 def paper_cell(preset: str, label: str) -> str:
     numbers = published(preset, label)
     return "" if numbers is None else " / ".join("–" if value is None else f"{value:.1f}" for value in numbers)
+
+
+def trials_table(goal: str, rows: list[dict[str, Any]], best: dict[str, Any] | None, trials: int = 0) -> Table:
+    """A line per trial of a study, the best one bold; those at work on top while it goes on."""
+    counts = Counter(row["status"] for row in rows)
+    waiting = f", {max(trials - len(rows), 0)} to come" if trials else ""
+    told = ", ".join(
+        f"{counts[status]} {status}" for status in ("done", "pruned", "failed", "running") if counts[status]
+    )
+    table = compact_table(f"{len(rows)} trials: {told or 'none yet'}{waiting}")
+    table.add_column("trial", justify="right", no_wrap=True)
+    table.add_column("settings", overflow="fold")
+    for name in ("status", "steps", goal, "minutes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sorted(rows, key=lambda row: row["status"] != "running") if trials else rows:
+        numbers = ["" if row[goal] is None else f"{row[goal]:.2f}", f"{row['minutes']:.1f}"]
+        style = "bold green" if best and row["trial"] == best["trial"] else STYLE.get(row["status"], "dim")
+        words = " ".join(row["settings"]) + (f" ({row['message']})" if row["message"] else "")
+        style = "" if style == STYLE["done"] else style
+        table.add_row(str(row["trial"]), words, row["status"], str(row["steps"]), *numbers, style=style)
+    return table

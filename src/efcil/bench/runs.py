@@ -7,6 +7,7 @@ state.efcil      the classifier after the last finished step
 states/          the classifier after every step, when asked for
 log.txt          one line per epoch and step, and per minute of a long stage
 checkpoint.efcil the step being learnt as it was some epochs ago, while there is one
+tracking.json    what experiment trackers call the run, with --track (tensorboard/ and wandb/: their files)
 .lock            held by the process that works on the folder
 """
 
@@ -48,7 +49,8 @@ from efcil.parts.consolidation import Consolidating
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
 LOCK = ".lock"
 UNTIMED: dict[str, Any] = {"seconds": 0.0, "phase_seconds": {}}
-BEGUN = ("metrics.json", "metrics.csv", "run.json", "config.yaml", "log.txt")  # what a run writes before it has learnt
+# What a run writes before it has learnt.
+BEGUN = ("metrics.json", "metrics.csv", "run.json", "config.yaml", "log.txt", "tracking.json")
 
 
 class RunWatcher(Watcher, Protocol):
@@ -191,7 +193,8 @@ def remove_beginning(folder: Path) -> None:
     if (folder / "metrics.json").exists():  # the sign that the folder is a run
         for name in BEGUN:
             (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+        for name in ("tensorboard", "wandb"):
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -52,6 +52,19 @@ def add_keep_states(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_changes(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help=what)
+
+
+def add_track(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--track",
+        action="append",
+        metavar="tensorboard|mlflow|wandb",
+        help="tell an experiment tracker what is measured, too (docs/campaigns.md); repeatable",
+    )
+
+
 def add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL", help="a model file, such as pets.efcil")
 

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_data_root, add_json, add_keep_states, add_out
+from efcil.commands.arguments import (
+    add_changes,
+    add_command,
+    add_data_root,
+    add_json,
+    add_keep_states,
+    add_out,
+    add_track,
+)
 
 
 def add(commands: Any) -> None:
@@ -18,20 +26,23 @@ def add(commands: Any) -> None:
     command.add_argument("--seed", type=int, default=0, help="seed of class order, initial weights and all else (0)")
     add_data_root(command)
     add_out(command, "runs")
-    command.add_argument(
-        "--set",
-        dest="changes",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
+    add_changes(
+        command,
+        "change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
     )
     command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
     command.add_argument(
         "--first-tasks", type=Path, metavar="DIR", help="share the trained first task with runs that have the same one"
     )
     add_keep_states(command)
-    command.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
+    add_track(command)
+    command.add_argument(
+        "--tensorboard",
+        dest="track",
+        action="append_const",
+        const="tensorboard",
+        help="the same as --track tensorboard",
+    )
     add_json(command, "print the metrics as JSON on standard output")
 
 
@@ -63,17 +74,20 @@ def run_one(
     changes: Sequence[str] = (),
     data_root: Path | None = None,
     resume: bool = False,
-    tensorboard: bool = False,
     first_tasks: Path | None = None,
     keep_states: bool = False,
+    track: Sequence[str] | None = None,
 ) -> tuple[dict[str, Any], Path]:
     """One run with its display; returns its metrics and its folder."""
     from efcil.bench.console import RunDisplay
     from efcil.bench.runs import run as run_stream
     from efcil.bench.runs import run_name
     from efcil.bench.scenarios import resolve
+    from efcil.bench.tracking import About, Tracked
+    from efcil.config import to_dict
 
     config = resolve(preset, method, seed, changes)
     folder = out / run_name(preset, config, changes)
-    with RunDisplay(console, folder, method, tensorboard) as display:
-        return run_stream(config, preset, folder, display, data_root, resume, first_tasks, keep_states), folder
+    about = About(folder, preset, method, seed, to_dict(config))
+    with RunDisplay(console, folder, method) as display, Tracked(display, track or (), about) as watcher:
+        return run_stream(config, preset, folder, watcher, data_root, resume, first_tasks, keep_states), folder
