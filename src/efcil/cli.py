@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # In the order of --help: models of one's own, then benchmarks, then what there is to choose from.
 COMMANDS = (
     *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo"),
-    *("run", "bench", "table", "figure", "claims", "report", "demo", "data", "methods", "presets", "grids"),
+    *("run", "bench", "tune", "table", "figure", "claims", "report", "demo", "data", "methods", "presets", "grids"),
 )
 
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = args.command.__name__
         args.command(args)
     except KeyboardInterrupt:
-        going_on = dict.fromkeys(("bench", "demo", "data_get"), "the same command goes on")
+        going_on = dict.fromkeys(("bench", "tune", "demo", "data_get"), "the same command goes on")
         going_on["run"] = "the same command with --resume goes on"
         print(f"efcil: interrupted; {going_on.get(name, 'nothing was changed')}.", file=sys.stderr)
         return 128 + signal.SIGINT
