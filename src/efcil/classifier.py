@@ -276,8 +276,16 @@ class IncrementalClassifier:
 
     @property
     def validates(self) -> bool:
-        """Whether the method can tell how it would name the images of a lesson had each of them not been taught."""
-        return self._method.validates
+        """Whether it can tell how it would name the images of the next lesson had each of them not been taught.
+
+        Not where the network itself learns from them.
+        """
+        return self._method.validates and (bool(self.lessons_) or self._origin.frozen(self._method))
+
+    @property
+    def refines(self) -> bool:
+        """Whether a class that is known may be taught again."""
+        return self._method.refines
 
     def validation(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """For the images of the last lesson their names, and those they would get had each not been taught."""

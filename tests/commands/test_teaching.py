@@ -64,8 +64,10 @@ def test_a_lesson_says_how_well_it_went(tmp_path: Path, capsys: pytest.CaptureFi
     report = told(capsys, "learn", tmp_path / "m.efcil", photos(tmp_path / "a", "cat", "dog", count=8), *SMALL)
     assert [row["class"] for row in report["classes"]] == ["cat", "dog"]
     assert all(row["photos"] == 8 and 0 <= row["accuracy"] <= 1 for row in report["classes"])
-    assert "leave-one-out" in report["how"] and report["old_before"] is None
+    assert "which was not taught by then" in report["how"] and report["old_before"] is None  # the network learnt it
+    assert IncrementalClassifier.load(tmp_path / "m.efcil").lessons_[0]["classes"] == {"cat": 8, "dog": 8}
     later = told(capsys, "learn", tmp_path / "m.efcil", photos(tmp_path / "b", "bird"))
+    assert "leave-one-out" in later["how"]
     assert 0 <= later["old_after"] <= 1 and 0 <= later["old_before"] <= 1 and later["seconds"] > 0
 
 
@@ -75,6 +77,19 @@ def test_methods_that_cannot_leave_one_out_keep_photos_back(tmp_path: Path, caps
     assert "which was not taught" in report["how"] and report["classes"][0]["photos"] == 10
     taught = IncrementalClassifier.load(tmp_path / "m.efcil").lessons_[0]["classes"]
     assert taught == {"cat": 8, "dog": 8}
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 6])
+@pytest.mark.parametrize("method", ["freeze", "lda", "acil"])
+def test_few_photos_of_one_class_are_a_lesson(
+    method: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, options = photos(tmp_path / "a", "cat", count=count), ["--set", "options.expansion=16"]
+    more = options if method == "acil" else []
+    report = told(capsys, "learn", tmp_path / "m.efcil", folder, "--method", method, *SMALL, *more)
+    assert report["classes"] == [{"class": "cat", "photos": count, "accuracy": 1.0 if count >= 5 else None}]
+    taught = IncrementalClassifier.load(tmp_path / "m.efcil").lessons_
+    assert [lesson["classes"] for lesson in taught] == [{"cat": count - (method == "freeze") * (count >= 5)}]
 
 
 def test_what_is_on_photos(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +279,7 @@ def test_zip_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_choices_belong_to_a_new_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "exists" in refused(capsys, "learn", model, tmp_path / "later", "--method", "freeze")
     new, later = tmp_path / "n.efcil", tmp_path / "later"
-    assert "--tune means" in refused(capsys, "learn", new, later, "--tune", "--method", "lda")
+    assert "--tune means" in refused(capsys, "learn", new, later, "--tune", "--method", "efc++")
     assert "is for benchmarks" in refused(capsys, "learn", new, later, "--set", "data.held_out=5")
     assert "no folder or zip" in refused(capsys, "learn", tmp_path / "n.efcil", tmp_path / "none", *SMALL)
     assert not (tmp_path / "n.efcil").exists()

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--tune",
         action="store_true",
-        help="for a new model: train the network too, with efc++; may pay for images unlike photographs (compare it)",
+        help="for a new model: let the network learn in the first lesson; may pay for images unlike photographs",
     )
     command.add_argument(
         "--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help="for a new model: any setting"

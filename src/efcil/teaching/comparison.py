@@ -29,10 +29,10 @@ def compared(classifier: IncrementalClassifier, photos: Photos, methods: Sequenc
         candidate = classifier.untaught(method)
         begun = time.monotonic()
         for classes in lessons:
-            rows = taught[np.isin(photos.names[taught], classes)]
+            rows = taught[np.isin(photos.names[taught.numpy()], classes)]
             candidate.partial_fit(photos.images.subset(rows), photos.names[rows])
         seconds = time.monotonic() - begun
-        accuracy = candidate.score(photos.images.subset(tested), photos.names[tested])
+        accuracy = candidate.score(photos.images.subset(tested), photos.names[tested.numpy()])
         yield {
             "method": method,
             "accuracy": accuracy,

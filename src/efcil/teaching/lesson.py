@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -38,16 +39,21 @@ def taught(classifier: IncrementalClassifier, photos: Photos, minutes: float | N
     old = len(classifier.classes_)
     kept, held = (None, None) if classifier.validates else split(photos.names)
     lesson = photos.images if kept is None else photos.images.subset(kept)
-    names = photos.names if kept is None else photos.names[kept]
+    names = (
+        photos.names if kept is None else photos.names[kept.numpy()]
+    )  # a tensor of one row would take a name out of the array
     classifier.partial_fit(lesson, names, minutes=minutes)
-    classifier.lessons_[-1]["time"] = time.strftime("%Y-%m-%d %H:%M")
     if held is None:
         true, said = classifier.validation()
         how = "each photo as if it had not been taught (leave-one-out)"
     else:
-        true = photos.names[held]
+        true = photos.names[held.numpy()]
         said = classifier.predict(photos.images.subset(held)).astype(str) if len(held) else true
         how = f"every {HELD_OUT}th photo, which was not taught"
+        if classifier.refines and len(held):
+            how += " by then"
+            join_last(classifier.partial_fit(photos.images.subset(held), true))
+    classifier.lessons_[-1]["time"] = time.strftime("%Y-%m-%d %H:%M")
     after = classifier.estimated_accuracy(old) if before is not None else None
     counts = dict(zip(*np.unique(photos.names, return_counts=True), strict=True))
     classes = [
@@ -55,6 +61,13 @@ def taught(classifier: IncrementalClassifier, photos: Photos, minutes: float | N
         for name, count in counts.items()
     ]
     return LessonReport(classes, how, before, after, confusions(true, said), time.monotonic() - begun)
+
+
+def join_last(classifier: IncrementalClassifier) -> None:
+    """Make one lesson of the last two: photos that were held out and then taught belong to the same one."""
+    more = classifier.lessons_.pop()["classes"]
+    classes = Counter(classifier.lessons_[-1]["classes"]) + Counter(more)
+    classifier.lessons_[-1] = {**classifier.lessons_[-1], "classes": dict(classes)}
 
 
 def split(names: npt.NDArray[np.str_]) -> tuple[Any, Any]:
