@@ -341,6 +341,27 @@ def test_the_first_task_of_adagauss(rotation: bool) -> None:
     assert terms["anti_collapse"].item() == pytest.approx(0.5 * float(anti_collapse_loss(z, 0.2)))
 
 
+def test_the_first_task_of_adagauss_shows_as_many_rotations_as_set_and_smooths_labels() -> None:
+    model, x, y = network(), images(7), torch.tensor([0, 1, 0, 1, 2, 2, 0])
+    losses = {}
+    for smoothing in (0.0, 0.3):
+        config = make_learner(first={"rotations_shown": 2, "label_smoothing": smoothing}).config
+        ctx: Any = PartialContext(
+            **{"model": model, "classes": 3, "first": True, "config": config},
+            **{"rng": torch.Generator().manual_seed(1), "device": torch.device("cpu")},
+        )
+        adagauss = AdaGauss(AdaGauss.Options(bottleneck=4))
+        adagauss.before_task(ctx)
+        adagauss.trained.double()
+        seen: list[int] = []
+        with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+            features = model.features
+            patch.setattr(model, "features", lambda shown: seen.append(len(shown)) or features(shown))
+            losses[smoothing] = float(adagauss.first_loss(ctx, Batch(x, y))["ce"])
+        assert seen == [14]
+    assert losses[0.0] != losses[0.3]
+
+
 def test_adagauss_scores_are_mahalanobis_distances_of_unit_vectors() -> None:
     adagauss = AdaGauss(AdaGauss.Options())
     adagauss.bottleneck, adagauss.means = normal(3, 5), normal(2, 3, seed=1)

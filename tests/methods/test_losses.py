@@ -112,7 +112,7 @@ def test_the_first_task_is_learnt_with_three_rotations_of_each_class_as_extra_cl
             logs = [-torch.log(exponential / sum(exponentials)) for exponential in exponentials]
             own = logs[c if k == 0 else NEW + 3 * c + k - 1]
             losses.append((1 - smoothing) * own + smoothing * sum(logs) / len(logs))
-    config = ClassifierConfig(first=FirstTask(label_smoothing=smoothing))
+    config = ClassifierConfig(first=FirstTask(rotation=rotation, label_smoothing=smoothing))
     ctx: Any = PartialContext(model=model, classes=NEW, config=config, rng=torch.Generator())
     (loss,) = FineTune(FineTune.Options()).first_loss(ctx, batch).values()
     torch.testing.assert_close(loss, sum(losses) / len(losses), rtol=0, atol=1e-10)
@@ -123,7 +123,7 @@ def test_joint_training_learns_all_images_among_all_classes() -> None:
     ctx: Any = PartialContext(
         **{"model": model_of(KNOWN, NEW, seed=1), "known": KNOWN, "classes": NEW},
         **{"images": images, "columns": torch.tensor([3, 4, 3, 4]), "past": (images, torch.tensor([0, 1, 2, 0]))},
-        config=ClassifierConfig(),
+        config=ClassifierConfig(first=FirstTask(rotation=False)),
     )
     joint = Joint(Joint.Options())
     joint.before_task(ctx)
@@ -234,7 +234,7 @@ def test_images_are_drawn_from_the_asked_classes_whatever_their_sizes() -> None:
     """Eq. 17: X̂ is uniform over classes, so a class of one image comes as often as one of many."""
     images = image_set(torch.arange(6, dtype=torch.uint8)[:, None, None, None].expand(6, 3, 2, 2))
     ctx = Context(
-        config=ClassifierConfig(),
+        config=ClassifierConfig(first=FirstTask(rotation=False)),
         task=1,
         model=model_of(KNOWN, NEW, seed=1),
         old=None,

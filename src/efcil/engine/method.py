@@ -113,13 +113,12 @@ class Method:
 
     def first_loss(self, ctx: Context, batch: Batch) -> Terms:
         """The loss of the first task, the same for every method: cross-entropy with self-rotation (appendix D.2)."""
-        first = ctx.config.first
-        if ctx.model.rotation_head is None:
-            return {"ce": F.cross_entropy(ctx.model(batch.x), batch.y, label_smoothing=first.label_smoothing)}
-        x, y = rotated(batch.x, batch.y, ctx.classes, turns_drawn(len(batch.y), first.turns, ctx.rng))
+        x, y = turned(ctx, batch)
         features = ctx.model.features(x)
-        logits = torch.cat([ctx.model.logits(features), ctx.model.rotation_head(features)], dim=1)  # (rB, 4C)
-        return {"ce": F.cross_entropy(logits, y, label_smoothing=first.label_smoothing)}
+        logits = ctx.model.logits(features)
+        if ctx.model.rotation_head is not None:
+            logits = torch.cat([logits, ctx.model.rotation_head(features)], dim=1)  # (rB, 4C)
+        return {"ce": F.cross_entropy(logits, y, label_smoothing=ctx.config.first.label_smoothing)}
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Named terms of the loss of a later task; the trainer adds them up."""
@@ -203,6 +202,14 @@ def parameter_groups(ctx: Context, training: Training, heads: list[nn.Parameter]
         heads = [*heads, *ctx.model.rotation_head.parameters()]
     backbone_lr = training.lr if training.backbone_lr is None else training.backbone_lr
     return [{"params": backbone, "lr": backbone_lr}, {"params": heads, "lr": training.lr}]
+
+
+def turned(ctx: Context, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Images and labels as the first task shows them: in as many rotations as the settings say."""
+    turns = ctx.config.first.turns
+    if not turns:
+        return batch.x, batch.y
+    return rotated(batch.x, batch.y, ctx.classes, turns_drawn(len(batch.y), turns, ctx.rng))
 
 
 def newest_cross_entropy(ctx: Context, features: Tensor, columns: Tensor) -> Tensor:

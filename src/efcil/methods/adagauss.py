@@ -11,10 +11,9 @@ from torch.nn import functional as F
 
 from efcil.config import at_least
 from efcil.engine.context import Batch, Context
-from efcil.engine.method import Method, State, Terms, parameter_groups
+from efcil.engine.method import Method, State, Terms, parameter_groups, turned
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import JITTER, cholesky
-from efcil.engine.rotation import rotated
 from efcil.paper.prototypes import appended, gaussian_prototypes
 from efcil.parts.compensators import mlp
 from efcil.parts.mahalanobis import correlation, inverse_root, mahalanobis_scores, shrunk
@@ -76,9 +75,8 @@ class AdaGauss(Method):
 
     def first_loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy, with self-rotation as in every first task, and the anti-collapse loss."""
-        turned = ctx.config.first.rotation
-        x, y = rotated(batch.x, batch.y, ctx.classes) if turned else (batch.x, batch.y)
-        return self.shared_terms(self.projected(ctx.model.features(x)), y)
+        x, y = turned(ctx, batch)
+        return self.shared_terms(self.projected(ctx.model.features(x)), y, ctx.config.first.label_smoothing)
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes + α L_AC + λ MSE(φ(z_t), z_{t−1})."""
@@ -91,9 +89,9 @@ class AdaGauss(Method):
         """z = f Bᵀ, the features that are trained, (B, S)."""
         return F.linear(features, self.trained["bottleneck"])
 
-    def shared_terms(self, z: Tensor, labels: Tensor) -> Terms:
-        anti_collapse = self.options.alpha * anti_collapse_loss(z, self.options.beta)
-        return {"ce": F.cross_entropy(z @ self.trained["head"].T, labels), "anti_collapse": anti_collapse}
+    def shared_terms(self, z: Tensor, labels: Tensor, smoothing: float = 0.0) -> Terms:
+        cross_entropy = F.cross_entropy(z @ self.trained["head"].T, labels, label_smoothing=smoothing)
+        return {"ce": cross_entropy, "anti_collapse": self.options.alpha * anti_collapse_loss(z, self.options.beta)}
 
     def passes_after(self, first: bool) -> int:
         return 1 if first else 3
