@@ -16,6 +16,7 @@ from efcil.classifier import IncrementalClassifier
 from efcil.config import (
     ClassifierConfig,
     FirstTask,
+    PreprocessingConfig,
     RunConfig,
     Training,
     deciding,
@@ -124,8 +125,16 @@ def test_wrong_names_and_types_are_refused_with_their_path(values: dict[str, Any
         ("classifier", {"stem_stride": 0}),
         ("classifier", {"image_size": 3}),
         ("classifier", {"seed": -1}),
+        ("classifier", {"workers": -1}),
+        ("classifier", {"cache_mb": -1}),
+        ("classifier", {"checkpoint_seconds": -1.0}),
+        ("classifier.preprocessing", {"crop": 0.0}),
+        ("classifier.preprocessing", {"crop": 1.1}),
         ("data", {"images_per_class": 0}),
+        ("data", {"held_out": -1}),
         ("stream", {"steps": 0}),
+        ("stream", {"first_classes": -1}),
+        ("stream", {"skip_classes": -1}),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(section: str, values: dict[str, Any]) -> None:
@@ -134,6 +143,28 @@ def test_values_out_of_range_are_refused_by_name(section: str, values: dict[str,
         nested = {name: nested}
     with pytest.raises(UserError, match=rf"^{section}\.{next(iter(values))} "):
         from_dict(RunConfig, nested)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mean": [0.5, 0.5, 0.5]}, "mean and std of the preprocessing go together"),
+        ({"std": [0.5, 0.5, 0.5]}, "mean and std of the preprocessing go together"),
+        ({"mean": [0.5, 0.5], "std": [1.0, 1.0, 1.0]}, "three numbers each"),
+        ({"mean": [0.5, 0.5, 0.5], "std": [1.0]}, "three numbers each"),
+        ({"mean": [0.5, float("nan"), 0.5], "std": [0.2, 0.2, 0.2]}, "mean must be numbers"),
+        ({"mean": [0.5, 0.5, 0.5], "std": [0.2, 0.0, 0.2]}, "std numbers above 0"),
+        ({"mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, float("inf")]}, "std numbers above 0"),
+    ],
+)
+def test_mean_and_spread_of_the_colours_must_make_sense(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_dict(PreprocessingConfig, values)
+
+
+def test_a_small_spread_and_the_whole_crop_are_fine() -> None:
+    given = {"mean": [0.0, -0.1, 0.5], "std": [0.01, 1.0, 2.0], "crop": 1.0}
+    assert to_dict(from_dict(PreprocessingConfig, given)) == {**given, "interpolation": None}
 
 
 SECTIONS_OF_A_MISTAKE = {

@@ -388,3 +388,16 @@ def test_gaussians_of_a_network_that_stays_are_those_of_the_images() -> None:
             factor = state["covariance_factors"][column].double()
             torch.testing.assert_close(state["means"][column].double(), own.mean(0), rtol=1e-3, atol=1e-3)
             torch.testing.assert_close(factor @ factor.T, own.T.cov(), rtol=1e-3, atol=1e-3)
+
+
+def test_ldc_moves_the_old_means_by_its_map_and_adds_the_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = make_learner("ldc").partial_fit(*make_blobs(["cat", "dog"]))
+    method = classifier._method
+    assert isinstance(method, LDC)
+    before = method.means.clone()
+    monkeypatch.setattr(LDC, "moved", lambda self, old, new: self.means + len(old))
+    images, labels = make_blobs(["elk"])
+    classifier.partial_fit(images, labels)
+    after = classifier._method.means
+    assert torch.equal(after[:2], before + len(images))
+    assert after.shape == (3, before.shape[1])

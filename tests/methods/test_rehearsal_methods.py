@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -254,6 +255,19 @@ def test_a_task_of_one_class_has_nothing_to_mix() -> None:
     ctx, batch = context(classes=1), batch_of(classes=1)
     mixed = il2a_of(ctx).augment(ctx, batch)
     assert torch.equal(mixed.x, batch.x) and torch.equal(mixed.y, batch.y)
+
+
+@pytest.mark.parametrize(("mixes", "rows"), [(4, 10), (0, 0)])
+def test_il2a_has_an_output_for_every_pair_of_new_classes(mixes: int, rows: int) -> None:
+    """Five new classes have ten unordered pairs; without mixes no pair is ever shown."""
+    method = build_method("il2a", {"mixes": mixes})
+    assert isinstance(method, IL2A)
+    model = SimpleNamespace(feature_dim=6)
+    ctx: Any = PartialContext(
+        model=model, first=False, classes=5, rng=torch.Generator(), device=torch.device("cpu"), known=2
+    )
+    method.before_task(ctx)
+    assert method.pair_head is not None and method.pair_head.shape == (rows, 6)
 
 
 def test_il2a_keeps_the_covariance_of_each_class_at_its_column() -> None:

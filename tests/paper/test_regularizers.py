@@ -128,6 +128,19 @@ def test_quadratic_penalty_is_the_form_of_a_diagonal_matrix() -> None:
     assert_equal(quadratic_penalty(importance, theta, old_theta), delta @ torch.diag(importance) @ delta)
 
 
+def test_importances_are_measured_as_the_network_predicts() -> None:
+    """In evaluation mode: no dropout, and BatchNorm learns nothing from the images that are looked at."""
+    backbone = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Dropout(0.5), nn.Linear(12, 4))
+    backbone.feature_dim = 4  # type: ignore[assignment]
+    model = IncrementalModel(backbone)
+    model.grow(3, torch.Generator().manual_seed(1))
+    batches = torch.randn(6, 3, 2, 2, generator=torch.Generator().manual_seed(2)).split(2)
+    expected = fisher_diagonal(model.eval(), batches)
+    found = fisher_diagonal(model.train(), batches)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert int(backbone[1].num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
 def test_fusing_weighs_old_and_new_importances() -> None:
     old, new = normal(2, 7)
     assert_equal(fused(old, new, 0.3), torch.stack([0.3 * a + 0.7 * b for a, b in zip(old, new, strict=True)]))
