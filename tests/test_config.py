@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from efcil.backbones.pretrained import Architecture
 from efcil.bench.scenarios import flat, parse_change, preset_names, read_preset, resolve
 from efcil.classifier import IncrementalClassifier
 from efcil.config import (
@@ -143,6 +144,11 @@ def test_values_out_of_range_are_refused_by_name(section: str, values: dict[str,
         nested = {name: nested}
     with pytest.raises(UserError, match=rf"^{section}\.{next(iter(values))} "):
         from_dict(RunConfig, nested)
+
+
+def test_a_field_without_a_default_must_be_given() -> None:
+    with pytest.raises(UserError, match=r"^architecture\.name is missing\.$"):
+        from_dict(Architecture, {"width": 3}, "architecture.")
 
 
 @pytest.mark.parametrize(

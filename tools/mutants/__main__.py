@@ -235,8 +235,11 @@ def forked(tasks: list[Task], function: Callable[[Task, Path], int], jobs: int) 
 
 
 def outcome_of(mutant: Mutant, code: int, folder: Path) -> Outcome:
-    if code in (4, 70):
-        sys.exit(f"A mutant could not be tried:\n{(folder / 'log').read_text()}")
+    told = (folder / "log").read_text()
+    if code == 70 or (
+        code == 4 and "while loading conftest" not in told
+    ):  # a package that no test can import is noticed
+        sys.exit(f"A mutant could not be tried:\n{told}")
     failed = folder / "failed"
     by = failed.read_text() if failed.exists() else "a limit of time" if code < 0 else "the import"
     mark = f"noticed by {by}" if code else "SURVIVED"
