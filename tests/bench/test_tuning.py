@@ -169,6 +169,31 @@ def test_a_trial_behind_the_median_is_pruned_after_its_second_step(tmp_path: Pat
     assert best is not None and best["trial"] == 0
 
 
+@pytest.mark.parametrize(
+    ("goal", "others", "own", "behind"),
+    [
+        ("per_step_accuracy", {1: 95.0, 2: 60.0}, [98.0, 40.0], True),  # better at first, and behind now
+        ("per_step_accuracy", {1: 95.0, 2: 60.0}, [90.0, 60.5], False),
+        ("per_step_accuracy", {1: 95.0, 2: 60.0}, [40.0], False),
+        ("average_forgetting", {1: 0.0, 2: 10.0}, [0.0, 30.0], True),
+        ("average_forgetting", {1: 0.0, 2: 10.0}, [0.0, 9.0], False),
+    ],
+)
+def test_a_trial_is_compared_with_the_others_at_the_same_step(
+    goal: str, others: dict[int, float], own: list[float], behind: bool, tmp_path: Path
+) -> None:
+    begun = begin(tmp_path, question(goal=goal))
+    metrics = {"steps": [{goal: value} for value in own], "classes_per_task": [2] * 5}
+    for finished in range(tuning.BEFORE_PRUNING + 1):
+        watcher = tuning.TrialWatcher(begun.question, begun.optuna.ask(), begun.optuna)
+        if behind and finished == tuning.BEFORE_PRUNING:
+            with pytest.raises(optuna.TrialPruned):
+                watcher.begin(metrics, [])
+        else:
+            watcher.begin(metrics, [])
+        begun.optuna.add_trial(optuna.trial.create_trial(value=others[2], intermediate_values=others))
+
+
 def test_a_trial_that_fails_stops_no_other(tmp_path: Path) -> None:
     begun = begin(tmp_path, question(search=["incremental.lr=1e-3|1e30"], tasks=2))
     for value in ("1e30", "1e-3"):

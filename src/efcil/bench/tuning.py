@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -41,6 +42,7 @@ from efcil.errors import UserError, unknown
 
 MOST_HELD_OUT = 50  # images per class, of which a tenth is set aside otherwise
 BEFORE_PRUNING = 5  # trials that are finished first, so that there is a median to compare with
+FIRST_PRUNED = 2  # step; the first task alone says little
 LESS_IS_BETTER = ("average_forgetting",)
 
 
@@ -125,9 +127,6 @@ class Study:
                 study_name="efcil",
                 direction=self.question.direction,
                 load_if_exists=True,
-                pruner=optuna.pruners.MedianPruner(
-                    BEFORE_PRUNING, n_warmup_steps=2
-                ),  # the first task alone says little
             )
 
     @contextmanager
@@ -286,7 +285,7 @@ class TrialWatcher(Silent):
     """Reports the goal after every step; ends a trial that is behind the median of the others, or has learnt enough."""
 
     def __init__(self, question: Question, trial: Any, study: Any) -> None:
-        self.question, self.trial = question, trial
+        self.question, self.trial, self.study = question, trial, study
         self.reported = set(study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
@@ -304,8 +303,21 @@ class TrialWatcher(Silent):
         if number == min(self.question.tasks or tasks, tasks):
             if number < tasks:
                 raise Enough({**metrics, **last})
-        elif self.trial.should_prune():
+        elif number >= FIRST_PRUNED and self._behind(number, last[self.question.goal]):
             raise import_optuna().TrialPruned
+
+    def _behind(self, number: int, reached: float) -> bool:
+        """Whether the finished trials were better at this step, in the median.
+
+        Optuna's pruners compare the best that a trial has reached at any step, which tells nothing of an accuracy that
+        falls with every task.
+        """
+        finished = self.study.get_trials(deepcopy=False, states=(import_optuna().trial.TrialState.COMPLETE,))
+        values = [trial.intermediate_values[number] for trial in finished if number in trial.intermediate_values]
+        if len(values) < BEFORE_PRUNING:
+            return False
+        middle: float = median(values)
+        return reached > middle if self.question.direction == "minimize" else reached < middle
 
 
 # Answers
