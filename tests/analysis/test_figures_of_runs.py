@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from PIL import Image
 
 from conftest import normal
 from efcil import IncrementalClassifier
+from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
-from efcil.analysis.readers import features, read_runs
+from efcil.analysis.readers import features, labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
 from efcil.bench.runs import run, run_name
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
+from efcil.engine import numerics
 from efcil.engine.progress import Silent
 
 SMALL = ("width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=6")
@@ -172,6 +175,21 @@ def test_figure_5_is_the_drift_of_class_means_written_out(small_run: RunFolder, 
         total += delta @ efm @ delta / len(task.classes)
     shown = next(row for row in rows if (row["method"], row["step"]) == ("efc++", "2"))
     assert total > 0 and float(shown["drift"]) == pytest.approx(total, rel=1e-3)
+
+
+def test_figure_5_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
+    whole, few = small_run(), small_run("efc++", "data.images_per_class=8")
+    together = mean_drifts(read_runs([whole, few]), None)
+    alone = [row for folder in (whole, few) for row in mean_drifts(read_runs([folder]), None)]
+    assert [row["drift"] for row in together] == [row["drift"] for row in alone]
+    assert len({row["drift"] for row in together}) == 4
+
+
+def test_runs_of_other_numerics_are_another_curve(small_run: RunFolder) -> None:
+    (run,) = read_runs([small_run()])
+    older = replace(run, metrics={**run.metrics, "numerics": 1})
+    assert [one.label for one in labelled([run, older])] == [f"efc++ numerics={numerics.VERSION}", "efc++ numerics=1"]
+    assert [one.label for one in labelled([older, older])] == ["efc++", "efc++"]
 
 
 # 9

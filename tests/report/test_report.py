@@ -22,6 +22,7 @@ from efcil.bench.metrics import NAMES
 from efcil.bench.scenarios import config_digest, resolve
 from efcil.cli import main
 from efcil.commands.demo import with_report
+from efcil.engine import numerics
 from efcil.report.found import find_runs, written
 from efcil.report.scenario import scenarios
 
@@ -294,6 +295,17 @@ def test_two_runs_of_one_seed_are_told_apart_by_their_folders(runs: Path) -> Non
     (scenario,) = scenarios(find_runs([runs]).runs)
     names = [entry.name for entry in scenario.entries]
     assert len(names) == len(set(names)) == 3 and sum("(" in name for name in names) == 1
+
+
+def test_seeds_of_different_numerics_are_different_curves(runs: Path) -> None:
+    change(folder_of(runs, "efc++", 1), "metrics.json", lambda metrics: metrics.update(numerics=1))
+    (scenario,) = scenarios(find_runs([runs]).runs)
+    assert [len(entry.runs) for entry in scenario.entries] == [1, 1, 1]
+    assert sorted(entry.name.partition(" (")[2] for entry in scenario.entries) == [
+        "",
+        "numerics 1)",
+        f"numerics {numerics.VERSION})",
+    ]
 
 
 def test_a_run_that_is_given_twice_counts_once(runs: Path) -> None:

@@ -39,7 +39,8 @@ def grid(found: Sequence[Measured]) -> Rows:
         groups.setdefault((one.preset, one.options["lambda_efm"], one.options["eta"]), []).append(one)
     rows: Rows = []
     for (preset, lambda_efm, eta), group in sorted(groups.items()):
-        seeds = {one.seed: one for one in group}  # the same run may be there under two names
+        newest = max(int(one.numerics) for one in group)  # the same run may be there under two names
+        seeds = {one.seed: one for one in group if int(one.numerics) == newest}
         means = {name: sum(one.numbers[name] for one in seeds.values()) / len(seeds) for name, *_ in PANELS}
         rows.append({"preset": preset, "lambda_efm": lambda_efm, "eta": eta, "seeds": len(seeds), **means})
     return rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from efcil.analysis.readers import Run, average, columns, features, memory_of, same_scenario, spread, tracked
+from efcil.analysis.readers import Run, average, columns, features, memory_of, same_scenario, spread, streams, tracked
 from efcil.analysis.style import Rows, looks, panels
 from efcil.classifier import IncrementalClassifier
 from efcil.errors import UserError
@@ -20,11 +20,11 @@ def mean_drifts(runs: Sequence[Run], data_root: Path | None) -> Rows:
     if any(len(run.steps) < 2 for run in runs):
         raise UserError("The drift of class means needs runs of at least two steps.")
     work = [(run, task) for run in runs if run.states for task in range(1, len(run.steps))]
-    streams = {run.seed: run.stream(data_root) for run in runs}
+    images = streams(runs, data_root)
     rows: Rows = []
     for run, task in tracked(work, "drift of class means"):
         before, after = IncrementalClassifier.load(run.states[task - 1]), memory_of(run.states[task])
-        drift = drift_of_task(before, after[0], after[1].efm, streams[run.seed].task(task))
+        drift = drift_of_task(before, after[0], after[1].efm, images[run.folder].task(task))
         rows.append({"method": run.label, "seed": run.seed, "step": run.steps[task], "drift": drift})
     return rows
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from efcil.analysis.readers import Run, columns, features, memory_of, task_columns, tracked
+from efcil.analysis.readers import Run, columns, features, memory_of, streams, task_columns, tracked
 from efcil.analysis.style import OTHERS, VERMILLION, Rows, panels
 from efcil.errors import UserError
 from efcil.paper.prototypes import class_means
@@ -24,7 +24,7 @@ def prototype_distances(runs: Sequence[Run], data_root: Path | None) -> Rows:
     if any(len(run.steps) < 2 for run in runs):
         raise UserError("Prototypes have only moved away in runs of at least two steps.")
     work = [(run, step) for run in runs if run.states for step in range(len(run.steps))]
-    streams = {id(run): run.stream(data_root) for run in runs}
+    images = streams(runs, data_root)
     fixed: dict[int, list[Any]] = {}
     sums: dict[tuple[int, int], dict[str, float]] = {}
     for run, step in tracked(work, "distances of prototypes"):
@@ -33,7 +33,7 @@ def prototype_distances(runs: Sequence[Run], data_root: Path | None) -> Rows:
         fixed.setdefault(id(run), []).append(means[task_columns(classifier, step)])
         if step == 0:
             continue
-        past = streams[id(run)].past(step)
+        past = images[run.folder].past(step)
         view = 0 if memory.augmented else None
         true = class_means(features(classifier, past.train, view).double(), columns(classifier, past.train_labels))
         for task in range(step):

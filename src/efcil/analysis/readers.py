@@ -101,7 +101,9 @@ def _read_run(folder: Path) -> Run:
 
 def labelled(runs: Sequence[Run]) -> list[Run]:
     """The method of each run, and the settings in which runs of the same method and preset differ."""
-    settings = [flat(number_settings(run.config)) for run in runs]
+    settings = [
+        {**flat(number_settings(run.config)), "numerics": run.metrics.get("numerics", 1)} for run in runs
+    ]  # what older numerics made is never in one mean with what today's do
     labels = []
     for run, own in zip(runs, settings, strict=True):
         alike = [other for peer, other in zip(runs, settings, strict=True) if _kind(peer) == _kind(run)]
@@ -134,6 +136,19 @@ def by_label(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 # Classifiers and images
+
+
+def streams(runs: Sequence[Run], data_root: Path | None) -> dict[Path, Stream]:
+    """The images of each run by its folder; runs that saw the same share them."""
+    loaded: dict[Any, Stream] = {}
+    found = {}
+    for run in runs:
+        seen = (run.config.data, run.config.stream, run.seed, stored_image_size(run.config))
+        if seen not in loaded:
+            loaded[seen] = run.stream(data_root)
+        check_same_stream(run.folder, loaded[seen])
+        found[run.folder] = loaded[seen]
+    return found
 
 
 def memory_of(path: Path) -> tuple[IncrementalClassifier, Consolidation]:

@@ -41,6 +41,10 @@ class Run:
     def seed(self) -> int:
         return int(self.metrics["seed"])
 
+    @property
+    def numerics(self) -> int:
+        return int(self.metrics.get("numerics", 1))
+
     @cached_property
     def label(self) -> str:
         """The method and what was changed of it."""

@@ -34,10 +34,11 @@ def environment() -> Any:
 
 def write_page(template: str, out: Path, **content: Any) -> None:
     """Fill a template and write the file."""
+    from efcil.engine.state import write_text
+
     page = environment().get_template(template).render(made=time.strftime("%Y-%m-%d %H:%M"), **content)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page, encoding="utf-8")
+        write_text(out, page)
     except OSError as error:
         raise UserError(f"{out} cannot be written ({error.strerror}); choose another --out.") from None
 

@@ -158,7 +158,7 @@ def facts(scenario: Scenario) -> list[str]:
         found.append(f"changed of the preset: {', '.join(changes)}")
     seeds = sorted({run.seed for run in scenario.runs})
     found.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
-    numerics = {run.metrics.get("numerics", 1) for run in scenario.runs}
+    numerics = {run.numerics for run in scenario.runs}
     if len(numerics) > 1:
         found.append(f"made with different numerics ({', '.join(map(str, sorted(numerics)))}): compare with care")
     return found

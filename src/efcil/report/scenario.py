@@ -119,13 +119,22 @@ def common_changes(runs: Sequence[Run]) -> list[str]:
     return [change for change in runs[0].changes if all(change in run.changes for run in runs)]
 
 
+def own_label(run: Run, common: Sequence[str]) -> str:
+    """The method of a run, and what was changed of it that was not changed of all."""
+    return " ".join([run.method, *(change for change in run.changes if change not in common)])
+
+
 def entries(runs: Sequence[Run]) -> list[Entry]:
-    """One curve per method and settings; two runs of the same seed are told apart by their folders."""
+    """One curve per method, settings and numerics; two runs of the same seed are told apart by their folders."""
     common = common_changes(runs)
+    versions: dict[str, set[int]] = {}
+    for run in runs:
+        versions.setdefault(own_label(run, common), set()).add(run.numerics)
     by_label: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        changes = [change for change in run.changes if change not in common]
-        label = " ".join([run.method, *changes])
+        label = own_label(run, common)
+        if len(versions[label]) > 1:
+            label = f"{label} (numerics {run.numerics})"
         if any(other.seed == run.seed for other in by_label.get(label, [])):
             label = f"{label} ({run.folder.resolve().parent.name}/{run.folder.name})"
         by_label.setdefault(label, []).append(run)
