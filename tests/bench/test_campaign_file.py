@@ -59,7 +59,15 @@ def test_settings_are_for_all_and_a_methods_own_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [("none", "none"), ("1e-3", "1e-3"), ("true", '"true"'), (True, "true"), ([1, 2.5], "[1,2.5]")]
+    ("value", "text"),
+    [
+        ("none", "none"),
+        ("1e-3", "1e-3"),
+        ("true", '"true"'),
+        (True, "true"),
+        ([1, 2.5], "[1,2.5]"),
+        ("[a", '"[a"'),
+    ],
 )
 def test_a_value_is_written_as_it_is_read_back(value: Any, text: str) -> None:
     assert change_value(value) == text

@@ -151,6 +151,9 @@ def test_which_method_would_be_best(model: Path, tmp_path: Path, capsys: pytest.
     assert {row["method"] for row in rows} == {"lda", "freeze"} and rows[0]["accuracy"] >= rows[1]["accuracy"]
     assert all(row["photos_tested"] == 6 and row["lessons"] == 2 and row["bytes"] > 1000 for row in rows)
     assert model.read_bytes() == before
+    photos(photos(tmp_path / "few", "cat", "dog", count=10), "bird", count=1)  # a lesson of a single photo
+    (row,) = told(capsys, "compare", model, tmp_path / "few", "--methods", "lda")
+    assert row["lessons"] == 2 and row["photos_tested"] == 4
     assert "at least two classes" in refused(capsys, "compare", model, photos(tmp_path / "one", "cat"))
 
 

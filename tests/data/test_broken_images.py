@@ -120,6 +120,8 @@ def test_a_picture_opened_from_a_broken_file_is_told(tmp_path: Path) -> None:
     path.write_bytes(encoded("PNG")[:300])
     with Image.open(path) as image, pytest.raises(UserError, match=r"cut.png' that was given cannot be read"):
         image_set([image])
+    with Image.open(path) as image, pytest.raises(UserError, match=r"cut.png' that was given cannot be read"):
+        image_set(iter([image]))
 
 
 def test_no_memory_for_a_picture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,8 +135,11 @@ def changes(settings: Any) -> tuple[str, ...]:
 
 def change_value(value: Any) -> str:
     """A value as `--set` reads it back."""
-    if isinstance(value, str) and yaml.safe_load(value) == value:
-        return value
+    try:
+        if isinstance(value, str) and yaml.safe_load(value) == value:
+            return value
+    except yaml.YAMLError:  # a word that can only be read in quotes
+        pass
     return json.dumps(value, separators=(",", ":"))
 
 

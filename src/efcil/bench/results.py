@@ -96,6 +96,13 @@ def read_results(path: Path) -> Results:
     return rows
 
 
+def read_existing_results(path: Path) -> Results:
+    """All rows of results that must be there, as a table or as records."""
+    if not path.exists() and not records_folder(path).exists():
+        raise UserError(f"There is no results file {path}; efcil bench makes one, or name yours with --results.")
+    return read_results(path)
+
+
 def _read_table(path: Path) -> Results:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the first column

@@ -29,14 +29,11 @@ def claims(args: argparse.Namespace) -> None:
     """Decide the paper's claims by the results of campaigns, over paired seeds: holds, does not hold, or open."""
     from efcil.analysis.claims import claims, decided
     from efcil.analysis.claims_page import as_json, page, summary
-    from efcil.bench.results import read_results
+    from efcil.bench.results import read_existing_results
     from efcil.commands.output import print_rows
     from efcil.engine.state import write_text
-    from efcil.errors import UserError
 
-    if not args.results.exists():
-        raise UserError(f"There is no table of results at {args.results}; run a campaign first: efcil bench.")
-    results = read_results(args.results)
+    results = read_existing_results(args.results)
     scales = args.scales.split(",")
     verdicts = [[decided(claim, results, scale) for scale in scales] for claim in claims()]
     if args.out:

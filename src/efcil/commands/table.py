@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 def table(args: argparse.Namespace) -> None:
     """Show a table of the paper (2 to 10), the published numbers and beside them those of runs made here."""
     from efcil.bench.published import TABLES
-    from efcil.bench.results import read_results, records_folder
+    from efcil.bench.results import read_existing_results
 
     if (args.number is None) == (args.update is None):
         raise UserError("Give the number of a table, such as `efcil table 2`, or a page to --update, and not both.")
@@ -59,11 +59,7 @@ def table(args: argparse.Namespace) -> None:
             f"There is no Table {args.number} of numbers in the paper; there are 2 to 10 (Table 1 has the splits, "
             "which `efcil presets` lists)."
         )
-    if not args.results.exists() and not records_folder(args.results).exists():
-        raise UserError(
-            f"There is no results file {args.results}; efcil bench makes one, or name yours with --results."
-        )
-    results = read_results(args.results)
+    results = read_existing_results(args.results)
     if args.update is not None:
         update(args.update, results, args.json)
         return
@@ -119,6 +115,7 @@ def written(text: str, out: Path | None) -> None:
 def update(page: Path, results: Results, as_json: bool) -> None:
     """Write the tables of a page anew and say how many there are."""
     from efcil.bench.page import COMMANDS_AND_TABLE, with_tables
+    from efcil.engine.state import write_text
 
     try:
         text = page.read_text(encoding="utf-8")
@@ -128,7 +125,7 @@ def update(page: Path, results: Results, as_json: bool) -> None:
     number = len(COMMANDS_AND_TABLE.findall(text))
     if not number:
         raise UserError(f"{page} has no table under an `efcil bench` command in an indented line of its own.")
-    page.write_text(with_tables(text, results, asked), encoding="utf-8")
+    write_text(page, with_tables(text, results, asked))
     print(json.dumps({"page": str(page), "tables": number}) if as_json else f"{page}: {number} tables written anew")
 
 

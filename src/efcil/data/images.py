@@ -252,7 +252,7 @@ def image_set(
 
 def brought(image: Any, size: int | None, interpolation: Interpolation) -> Any:
     """A PIL image as pixels of this side, anything else as it is: of photos that come one by one, one is large."""
-    return from_pil(image, size or FILE_SIZE, interpolation) if isinstance(image, Image.Image) else image
+    return _loaded(image, size or FILE_SIZE, interpolation) if isinstance(image, Image.Image) else image
 
 
 def files(

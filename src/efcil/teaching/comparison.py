@@ -30,7 +30,7 @@ def compared(classifier: IncrementalClassifier, photos: Photos, methods: Sequenc
         begun = time.monotonic()
         for classes in lessons:
             rows = taught[np.isin(photos.names[taught.numpy()], classes)]
-            candidate.partial_fit(photos.images.subset(rows), photos.names[rows])
+            candidate.partial_fit(photos.images.subset(rows), photos.names[rows.numpy()])
         seconds = time.monotonic() - begun
         accuracy = candidate.score(photos.images.subset(tested), photos.names[tested.numpy()])
         yield {
