@@ -25,6 +25,7 @@ from efcil.bench.published import TABLES, Place
 from efcil.bench.results import append_result, read_results
 from efcil.bench.scenarios import number_settings, recorded, resolve
 from efcil.cli import main
+from efcil.commands.table import asked
 from efcil.engine import numerics
 
 COLD10 = "cifar100-cold10-cpu"
@@ -432,3 +433,12 @@ def test_the_tables_of_a_page_are_written_anew(
     rows = [line for line in lines if line.startswith("| `")]
     assert rows[0].startswith("| `efc++` | 2 | 21.0 ± 1.4 |") and "| 47.5 / 61.6 |" in rows[0]
     assert rows[1].startswith("| `efc` | 2 | 19.2 ± 0.4 |") and len(rows) == 2
+
+
+def test_a_command_on_a_page_asks_for_what_it_would_run(tmp_path: Path) -> None:
+    assert asked(f"efcil bench --presets {COLD10} --methods efc++") == cells([COLD10], ["efc++"], [0])
+    command = f"efcil bench --presets {COLD10} --methods efc++ efc:width=4 --set width=8 --seeds 0-1"
+    assert asked(command) == cells([COLD10], ["efc++:width=8", "efc:width=4"], [0, 1])
+    file = tmp_path / "campaign.yaml"
+    file.write_text(f"presets: {COLD10}\nmethods: [efc]\nseeds: 3\n")
+    assert asked(f"efcil bench {file}") == cells([COLD10], ["efc"], [3])

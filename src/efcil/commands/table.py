@@ -131,11 +131,10 @@ def update(page: Path, results: Results, as_json: bool) -> None:
 
 def asked(command: str) -> list[Cell]:
     """The runs that an `efcil bench` command asks for."""
-    from efcil.bench.campaign import cells, seed_list
-    from efcil.bench.grids import expanded
+    from efcil.bench.campaign_file import CampaignFile, read_campaign
     from efcil.commands import bench
 
     parser = argparse.ArgumentParser(prog="efcil")
     bench.add(parser.add_subparsers())
     args = parser.parse_args(shlex.split(command)[1:])
-    return cells(args.presets.split(","), expanded(args.methods), seed_list(args.seeds))
+    return bench.asked_for(args, read_campaign(args.file) if args.file else CampaignFile())
