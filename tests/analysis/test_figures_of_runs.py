@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +156,16 @@ def test_figure_8_has_forgetting_and_plasticity_of_every_step(small_run: RunFold
         for row, step in zip(own, metrics_of(folder)["steps"], strict=True):
             for name in ("average_forgetting", "plasticity"):
                 assert float(row[name]) == pytest.approx(step[name], abs=1e-3)
+
+
+def test_damaged_settings_are_one_sentence(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(small_run(), tmp_path / "run")
+    (folder / "config.yaml").write_text("[")
+    assert main(["figure", "4", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert "config.yaml is damaged" in error and error.count("\n") == 1
 
 
 # 5

@@ -19,7 +19,7 @@ from efcil import data
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, Row, newest_rows, read_results
-from efcil.bench.runs import check_same_stream, read_metrics, stored_image_size
+from efcil.bench.runs import check_same_stream, read_metrics, read_settings, stored_image_size
 from efcil.bench.scenarios import flat, number_settings
 from efcil.bench.states import kept_states
 from efcil.classifier import IncrementalClassifier
@@ -93,10 +93,7 @@ def _read_run(folder: Path) -> Run:
     metrics = read_metrics(folder / "metrics.json")
     if not metrics["finished"]:
         raise UserError(f"The run in {folder} is not finished; go on with the same `efcil run` and --resume.")
-    import yaml
-
-    config = from_dict(RunConfig, yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
-    return Run(folder, metrics, config)
+    return Run(folder, metrics, from_dict(RunConfig, read_settings(folder / "config.yaml")))
 
 
 def labelled(runs: Sequence[Run]) -> list[Run]:

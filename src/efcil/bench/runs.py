@@ -282,13 +282,18 @@ def _is_number(value: object) -> bool:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The settings that a run was begun with, by their dotted names."""
+    return flat(read_settings(path))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The same, section within section."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise damaged(path, error) from None
     if not isinstance(content, dict):
         raise damaged(path, "it is not a list of sections")
-    return flat(content)
+    return content
 
 
 def describe(config: RunConfig, preset: str, folder: Path, stream: Stream) -> dict[str, Any]:
