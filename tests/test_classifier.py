@@ -39,7 +39,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "float64 array": lambda folder: IMAGES / 255,
     "tensor": lambda folder: CHANNELS_FIRST,
     "float tensor": lambda folder: CHANNELS_FIRST.float() / 255,
-    "array with alpha": lambda folder: np.concatenate([IMAGES, IMAGES[..., :1]], axis=-1),
+    "array with alpha": lambda folder: np.concatenate([IMAGES, np.full_like(IMAGES[..., :1], 255)], axis=-1),
     "reversed view": lambda folder: IMAGES[::-1][::-1],
     "fortran order": lambda folder: np.asfortranarray(IMAGES),
     "list of arrays": lambda folder: list(IMAGES),
@@ -68,7 +68,7 @@ def test_a_generator_of_images_is_a_list_of_images() -> None:
 
 ONE: dict[str, Callable[[Path], Any]] = {
     "array": lambda folder: IMAGES[5],
-    "array with alpha": lambda folder: np.concatenate([IMAGES[5], IMAGES[5, :, :, :1]], axis=-1),
+    "array with alpha": lambda folder: np.concatenate([IMAGES[5], np.full_like(IMAGES[5, :, :, :1], 255)], axis=-1),
     "float array": lambda folder: IMAGES[5] / 255,
     "tensor": lambda folder: CHANNELS_FIRST[5],
     "PIL image": lambda folder: Image.fromarray(IMAGES[5]),
