@@ -19,9 +19,10 @@ from efcil.classifier import IncrementalClassifier
 from efcil.config import to_dict
 from efcil.engine.answers import UNUSUAL, Answers
 from efcil.errors import UserError
+from efcil.report.confusion import confusion_figure
 from efcil.report.figure import Figure
 from efcil.report.lines import Curves, Series
-from efcil.report.runs import Section, Tile, confusion_figure
+from efcil.report.sections import Section, Tile
 from efcil.report.table import Table, cell, size, size_cell
 from efcil.teaching.answers import description
 from efcil.teaching.kept import bytes_per_class, tensors_inside

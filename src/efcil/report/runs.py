@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -10,54 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from efcil.bench.metrics import NAMES
-from efcil.report.bars import Bar, Bars
+from efcil.report.confusion import confusion_figure
+from efcil.report.costs import memory, seconds
+from efcil.report.details import RunDetails, absent, details
 from efcil.report.drift import drift_figures
 from efcil.report.figure import Figure
 from efcil.report.found import Found, Run
 from efcil.report.heatmap import Matrix
 from efcil.report.lines import Curves, Series
 from efcil.report.scenario import Entry, Scenario, common_changes, scenarios
-from efcil.report.spectrum import spectrum_figures, threshold
-from efcil.report.table import Cell, Table, cell, size, size_cell
-
-CONFUSIONS = 20  # rows of a table in the place of a confusion matrix
-NAMED = 4  # runs in a sentence
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number in large letters."""
-
-    name: str
-    number: str
-    unit: str
-    note: str
-    meaning: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, sentences, charts and tables."""
-
-    anchor: str
-    title: str
-    text: Sequence[str] = ()
-    figures: Sequence[Figure] = ()
-    more: Sequence[Figure] = ()  # shown on demand
-    tables: Sequence[Table] = ()
-
-
-@dataclass(frozen=True)
-class RunDetails:
-    """All that there is to say of one run."""
-
-    name: str
-    anchor: str
-    run: Run
-    settings: str
-    steps: Table
-    order: Sequence[tuple[str, str]]
-    versions: Sequence[tuple[str, str]]
+from efcil.report.sections import Section, Tile
+from efcil.report.spectrum import spectrum_figures
+from efcil.report.table import Cell, Table, cell, size_cell
 
 
 @dataclass(frozen=True)
@@ -299,57 +262,6 @@ def confusion_matrix(name: str, run: Run) -> Figure | None:
     return confusion_figure(name, classes, counts, f"Confusion matrix of {name}", "test images", ends[:-1])
 
 
-def confusion_figure(
-    name: str,
-    classes: Sequence[str],
-    counts: Sequence[Sequence[int]],
-    title: str,
-    what: str,
-    borders: Sequence[int] = (),
-) -> Figure:
-    """Counts by true class and by answer, with tables of the classes and of what is taken for what most often."""
-    totals = [sum(row) for row in counts]
-    wrong = sorted(
-        ((count, r, c) for r, row in enumerate(counts) for c, count in enumerate(row) if r != c and count),
-        key=lambda found: -found[0],
-    )
-    most = (
-        f"{classes[wrong[0][1]]} is taken for {classes[wrong[0][2]]} most often, {wrong[0][0]} times" if wrong else ""
-    )
-    right = sum(row[place] for place, row in enumerate(counts))
-    summary = (
-        f"{title}; {right} of {sum(totals)} {what} are named rightly. {most or 'Nothing is taken for anything else'}."
-    )
-    per_class = [
-        [cell(label), cell(total), cell(100 * row[place] / total if total else None)]
-        for place, (label, row, total) in enumerate(zip(classes, counts, totals, strict=True))
-    ]
-    pairs = [[cell(classes[r]), cell(classes[c]), cell(count)] for count, r, c in wrong[:CONFUSIONS]]
-    shares = [
-        [math.sqrt(count / total) if total else None for count in row]
-        for row, total in zip(counts, totals, strict=True)
-    ]
-    text = [[str(count) if count else "" for count in row] for row in counts]
-    drawn = Matrix(
-        name,
-        summary,
-        "true class",
-        "taken for",
-        classes,
-        classes,
-        shares,
-        text,
-        "{row} taken for {column}: {value}",
-        borders,
-    )
-    return drawn.figure(
-        [
-            Table(f"{title}: most often taken for another", ["class", "taken for", what], pairs),
-            Table(f"{title}: named rightly", ["class", what, "percent"], per_class),
-        ]
-    )
-
-
 def forgetting(scenario: Scenario) -> Section:
     """How much of each task is lost at the end."""
     tasks = scenario.steps[:-1]
@@ -381,75 +293,6 @@ def lost(entry: Entry) -> list[float]:
     return [sum(values) / len(values) for values in zip(*found, strict=True)]
 
 
-def seconds(scenario: Scenario) -> Section:
-    """Time of every run, by phase where the run has noted it, and of every step."""
-    phases = dict.fromkeys(
-        name for run in scenario.runs for step in run.metrics["steps"] for name in step.get("phase_seconds", {})
-    )
-    bars = []
-    for run in scenario.runs:
-        spent: dict[str, float] = {}
-        for step in run.metrics["steps"]:
-            for name, value in step.get("phase_seconds", {}).items():
-                spent[name] = spent.get(name, 0.0) + value
-        known = {name: value for name, value in spent.items() if name != "other"}
-        rest = max(float(run.metrics["seconds"]) - sum(known.values()), 0.0)
-        bars.append(Bar(scenario.run_name(run), {**known, "other": rest}, style_of(scenario, run)))
-    styles = {name: 4 + place for place, name in enumerate(phases) if name != "other"} | {"other": 3}
-    slow, quick = max(bars, key=total), min(bars, key=total)
-    summary = f"{slow.name} takes longest, {clock(total(slow))}"
-    summary += f", {quick.name} shortest, {clock(total(quick))}." if len(bars) > 1 else "."
-    title = "Time of each phase" if phases else "Time of each run"
-    figures = [Bars(title, summary, bars, styles, clock).figure()]
-    series = [Series(entry.name, entry.per_step("seconds"), entry.style) for entry in scenario.entries]
-    per_step = Curves(
-        "Time of each step",
-        f"Seconds per step; {summary}",
-        "step",
-        "seconds",
-        scenario.steps,
-        series,
-        low=0.0,
-        unit=" s",
-    )
-    text = ["Measured while the runs were made; other work on the machine counts too."]
-    if not phases:
-        text.append("These runs did not write down their phases.")
-    return Section("time", "Time", text, [*figures, per_step.figure()])
-
-
-def total(bar: Bar) -> float:
-    return sum(bar.parts.values())
-
-
-def style_of(scenario: Scenario, run: Run) -> int:
-    return next(entry.style for entry in scenario.entries if run in entry.runs)
-
-
-def memory(scenario: Scenario) -> Section:
-    """What is kept between tasks besides the network."""
-    bars = [
-        Bar(entry.name, {"kept": float(max(run.metrics["kept_bytes"] for run in entry.runs))}, entry.style)
-        for entry in scenario.entries
-    ]
-    most = max(bars, key=total)
-    summary = f"{most.name} keeps most, {size(total(most))}." if total(most) else "Nothing is kept."
-    figures = [Bars("Kept after the last step", summary, bars, {"kept": 4}, size).figure()]
-    series = [
-        Series(entry.name, [step["kept_bytes"] for step in entry.first.metrics["steps"]], entry.style)
-        for entry in scenario.entries
-        if all("kept_bytes" in step for step in entry.first.metrics["steps"])
-    ]
-    if series:
-        chart = Curves("Kept after each step", summary, "step", "", scenario.steps, series, low=0.0, told=size)
-        figures.append(chart.figure())
-    text = [
-        "Bytes that the method keeps between tasks besides the network. Images that an upper bound such as joint is "
-        "given again are not counted."
-    ]
-    return Section("memory", "Memory kept", text, figures)
-
-
 def differences(scenario: Scenario) -> Section:
     """Settings in which the curves differ."""
     found = scenario.differing()
@@ -467,67 +310,3 @@ def differences(scenario: Scenario) -> Section:
 
 def told(value: Any) -> str:
     return "–" if value is None else str(value)
-
-
-def clock(seconds: float) -> str:
-    """A time as people say it."""
-    if seconds < 99.5:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-# Run by run
-
-
-def details(scenario: Scenario, run: Run, anchor: str) -> RunDetails:
-    metrics, about = run.metrics, run.about
-    rows = [
-        [
-            cell(step["step"]),
-            *(cell(float(step[name]), 2) for name in NAMES),
-            cell(float(step["seconds"])),
-            *([size_cell(step["kept_bytes"])] if "kept_bytes" in step else [cell(None)]),
-        ]
-        for step in metrics["steps"]
-    ]
-    headings = ["step", *(symbol for symbol, _ in NAMES.values()), "seconds", "kept"]
-    order = [
-        (f"step {metrics['first_step'] + place}", ", ".join(map(str, names)))
-        for place, names in enumerate(about["class_order"])
-    ]
-    versions = [(name, str(version)) for name, version in about.get("versions", {}).items()]
-    versions += [("numerics", str(about.get("numerics", 1))), ("threads", str(about.get("threads", "?")))]
-    versions += [("settings", str(about.get("config_digest", "")))]
-    versions += [(f"data: {name}", str(source)) for name, source in (about.get("data_sources") or {}).items()]
-    settings = (run.folder / "config.yaml").read_text(encoding="utf-8")
-    name = f"{run.label}, seed {run.seed}"
-    return RunDetails(name, anchor, run, settings, Table(f"Steps of {name}", headings, rows), order, versions)
-
-
-def absent(scenario: Scenario) -> list[str]:
-    """What some runs did not write down, each in a sentence."""
-    lists = {
-        "confusion matrix": [run for run in scenario.runs if "confusion_matrix" not in run.metrics],
-        "time of each phase": [run for run in scenario.runs if not noted(run, "phase_seconds")],
-        "number of bytes kept after each step": [run for run in scenario.runs if not noted(run, "kept_bytes")],
-        "spectrum of the EFM": [run for run in scenario.runs if threshold(run) and not noted(run, "spectrum")],
-    }
-    return [
-        f"The {what} was not written down by {some(scenario, runs)}; new runs do so."
-        for what, runs in lists.items()
-        if runs
-    ]
-
-
-def noted(run: Run, what: str) -> bool:
-    """Whether any step of the run has written this down."""
-    return any(step.get(what) is not None for step in run.metrics["steps"])
-
-
-def some(scenario: Scenario, runs: Sequence[Run]) -> str:
-    """The names of a few of these runs."""
-    if list(runs) == scenario.runs and len(runs) > 1:
-        return "these runs"
-    names = ", ".join(scenario.run_name(run) for run in runs[:NAMED])
-    return f"{names} and {len(runs) - NAMED} more" if len(runs) > NAMED else names
