@@ -133,3 +133,10 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
     assert "There is no results file" in capsys.readouterr().err
     assert main(["claims", "--results", str(table), "--scales", "huge"]) == 2
     assert "No preset ends in -huge" in capsys.readouterr().err
+
+
+def test_the_page_of_the_project_is_what_its_results_say(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    out = tmp_path / "CLAIMS.md"
+    assert main(["claims", "--results", str(root / "results" / "runs.csv"), "--out", str(out)]) == 0
+    assert out.read_text() == (root / "CLAIMS.md").read_text(), "run efcil claims --out CLAIMS.md"
