@@ -16,9 +16,11 @@ from efcil.bench.scenarios import flat, parse_change, preset_names, read_preset,
 from efcil.classifier import IncrementalClassifier
 from efcil.config import (
     ClassifierConfig,
+    DataConfig,
     FirstTask,
     PreprocessingConfig,
     RunConfig,
+    StreamConfig,
     Training,
     deciding,
     from_dict,
@@ -166,6 +168,10 @@ def test_a_field_without_a_default_must_be_given() -> None:
 def test_mean_and_spread_of_the_colours_must_make_sense(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_dict(PreprocessingConfig, values)
+
+
+def test_the_least_that_is_allowed_is_allowed() -> None:
+    assert DataConfig(images_per_class=1).images_per_class == StreamConfig(steps=1).steps == 1
 
 
 def test_a_small_spread_and_the_whole_crop_are_fine() -> None:

@@ -8,11 +8,11 @@ import image_trees as trees
 import pytest
 
 from conftest import run_cli
-from efcil.cli import parser
+from efcil.cli import main, parser
+from efcil.commands import bench
 
 COMMANDS = [
     ["run", "digits-cold5"],
-    ["bench", "--presets", "digits-cold5", "--methods", "efc"],
     ["data", "get", "cifar100"],
     ["data", "check", "cifar100"],
 ]
@@ -28,6 +28,21 @@ def test_the_root_is_what_is_said_then_the_environment_then_data(
     for unset in ("", None):
         monkeypatch.setenv("EFCIL_DATA", "") if unset == "" else monkeypatch.delenv("EFCIL_DATA")
         assert parser().parse_args(command).data_root == Path("data")
+
+
+def test_a_campaign_asks_its_command_then_its_file_then_the_environment_then_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(bench, "dry_run", lambda console, args, todo: seen.append(args.data_root))
+    file = tmp_path / "campaign.yaml"
+    file.write_text("presets: [digits-cold5]\nmethods: [efc]\ndata_root: from-file\n")
+    flags = ["bench", "--presets", "digits-cold5", "--methods", "efc", "--dry-run"]
+    monkeypatch.setenv("EFCIL_DATA", "from-environment")
+    assert main([*flags, "--data-root", "said"]) == main(["bench", str(file), "--dry-run"]) == main(flags) == 0
+    monkeypatch.delenv("EFCIL_DATA")
+    assert main(flags) == 0
+    assert seen == [Path("said"), Path("from-file"), Path("from-environment"), Path("data")]
 
 
 def test_a_run_reads_where_the_check_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
