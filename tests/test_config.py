@@ -71,7 +71,7 @@ def test_configs_cannot_be_changed() -> None:
 
 def test_defaults_are_the_papers() -> None:
     config = ClassifierConfig()
-    assert (config.method, config.backbone, config.width) == ("efc++", "resnet18", 64)
+    assert (config.method, config.backbone, config.width, config.seed) == ("efc++", "resnet18", 64, 0)
     assert (config.first.epochs, config.first.lr, config.first.milestones) == (100, 1e-3, (0.45, 0.9))
     assert config.first.rotation and config.first.optimizer == config.incremental.optimizer == "adam"
     assert (config.incremental.epochs, config.incremental.lr, config.incremental.batch_size) == (100, 1e-4, 64)

@@ -49,6 +49,15 @@ def wide_backbone() -> torch.nn.Module:
     return network
 
 
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"joint"}))  # which must be given the past to plan
+def test_every_method_knows_about_how_long_its_lessons_take(method: str) -> None:
+    """The first one, and a later one that has old classes to look after: a few images, so seconds and not minutes."""
+    classifier = make_learner(method, options=QUICK.get(method, {}))
+    for images, labels in (FIRST, LATER):
+        assert 0 < classifier.plan(images, labels).seconds < 60
+        classifier.partial_fit(images, labels)
+
+
 def cpu_seconds(function: Callable[[], object]) -> float:
     begun = time.process_time()
     function()

@@ -13,6 +13,7 @@ from efcil import IncrementalClassifier
 from efcil.engine import checkpoint, state
 from efcil.engine.context import Context
 from efcil.engine.progress import Silent, Step
+from efcil.errors import UserError
 from efcil.methods import METHODS
 
 FIRST, SECOND = make_blobs(["ant", "bee", "cat"], 4, size=4), make_blobs(["dog", "elk"], 5, size=4)
@@ -173,3 +174,13 @@ def test_a_shared_first_task_prepares_nothing(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(METHODS[method], "prepare", prepare)
         make_learner(method, backbone=TinyNet()).partial_fit(*FIRST).partial_fit(*SECOND)
     assert prepared == [("lwf", 1), ("adagauss", 0), ("adagauss", 1)]
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    """Of this very task, but with a tensor that the network does not have."""
+    path = tmp_path / "lesson.efcil"
+    make_learner(backbone=TinyNet()).partial_fit(*FIRST, checkpoint=path)
+    tensors, meta = state.read(path, "checkpoint")
+    state.write(path, "checkpoint", {**tensors, "model.stranger": torch.zeros(1)}, meta)
+    with pytest.raises(UserError, match=r"lesson\.efcil belongs to another network; remove it to start anew"):
+        make_learner(backbone=TinyNet()).partial_fit(*FIRST, checkpoint=path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import JITTER
 from efcil.engine.preprocessing import Preprocessing
+from efcil.engine.progress import Step
 from efcil.errors import UserError
 from efcil.methods import fetril
 from efcil.methods.acil import ACIL
@@ -412,3 +414,16 @@ def test_sdc_loss_is_cross_entropy_of_new_classes_and_half_the_squared_drift() -
     assert terms["distillation"].item() == pytest.approx(3.0 / 2 * drift, rel=1e-5)
     expected = F.cross_entropy(ctx.model.logits(new)[:, 2:], columns - 2)
     torch.testing.assert_close(terms["ce"], expected)
+
+
+def test_a_missing_package_of_fetril_is_told_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise UserError("scikit-learn is missing.")
+
+    steps: list[Step] = []
+    monkeypatch.setattr(fetril, "support_vector_machine", missing)
+    classifier = make_learner("fetril")
+    classifier.watcher = SimpleNamespace(stage=lambda *told: None, step=steps.append, epoch=lambda told: None)
+    with pytest.raises(UserError, match=r"scikit-learn is missing\."):
+        classifier.partial_fit(*make_blobs(["cat", "dog"]))
+    assert steps == []

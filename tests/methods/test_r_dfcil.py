@@ -244,3 +244,14 @@ def test_settings() -> None:
     for option in ("lambda_ce", "lambda_hkd", "lambda_rkd", "refinement_lr"):
         with pytest.raises(UserError, match=option):
             build_method("r-dfcil", {option: -1.0})
+
+
+def test_a_resumed_task_has_the_projections_it_had() -> None:
+    first, again = (build_method("r-dfcil", {}) for _ in range(2))
+    assert isinstance(first, RDFCIL) and isinstance(again, RDFCIL)
+    first.projections = nn.ParameterDict({"teacher": torch.randn(2, 3), "student": torch.randn(2, 3)})
+    first.counts, first.epoch = torch.tensor([1.0, 2.0]), 7
+    again.projections = nn.ParameterDict({"teacher": torch.zeros(2, 3), "student": torch.zeros(2, 3)})
+    again.load_progress({name: tensor.clone() for name, tensor in first.progress().items()})
+    assert all(torch.equal(again.projections[name], first.projections[name]) for name in ("teacher", "student"))
+    assert again.epoch == 7 and again.counts.tolist() == [1.0, 2.0]

@@ -230,7 +230,7 @@ def test_every_unordered_pair_has_its_number(classes: int) -> None:
     assert torch.equal(pair_index(pairs[:, 1], pairs[:, 0], classes), expected)
 
 
-@pytest.mark.parametrize("beta", [20, 200])
+@pytest.mark.parametrize("beta", [1, 20, 200])
 def test_mixing_weights_are_beta_distributed_within_their_bounds(beta: int) -> None:
     weights = mixing_weights(20_000, beta, rng_of()).double()
     with torch.random.fork_rng():

@@ -125,3 +125,4 @@ def test_kinds_of_methods() -> None:
     assert set(METHODS) - those("freezes_batchnorm") == {"joint", "pass", "il2a", "abd", "r-dfcil"}
     assert set(METHODS) - those("shares_first_task") == {"si", "rwalk", "adagauss"}
     assert set(METHODS) - those("exemplar_free") == {"joint"}
+    assert those("validates") == {"lda"}

@@ -48,7 +48,13 @@ MUTATED = [
 ]
 TESTS = [  # those that run in this process; the command line's are processes of their own, which no mutant reaches
     *("tests/engine/*.py", "tests/paper/*.py", "tests/parts/*.py", "tests/methods/*.py", "tests/bench/test_metrics.py"),
-    *("tests/test_contract.py", "tests/test_classifier.py", "tests/test_mistakes.py", "tests/test_config.py"),
+    *(
+        "tests/test_contract.py",
+        "tests/test_classifier.py",
+        "tests/test_lessons.py",
+        "tests/test_mistakes.py",
+        "tests/test_config.py",
+    ),
     "tests/test_docs.py",
 ]
 SETTINGS = ("tests/test_docs.py", "tests/test_config.py", "tests/methods/test_settings.py")
