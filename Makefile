@@ -1,15 +1,19 @@
 # Each target makes .venv itself when it is missing. pip is used on purpose: constraints.txt pins the CPU build of torch.
+# The demo installs what it and photos need; the tests need every extra, which is much more.
 PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test test-slow lint bench mutants format clean
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: EXTRAS = dev
+.venv/demo: EXTRAS = baselines,pretrained,report
+.venv/installed .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "installing into .venv (PyTorch is large: this takes some minutes, without a word)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
-demo: .venv/installed
+demo: .venv/demo
 	$(BIN)/efcil demo
 
 test: .venv/installed
