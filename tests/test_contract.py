@@ -385,7 +385,7 @@ def test_a_method_that_does_not_say_what_it_keeps_is_caught(tmp_path: Path, monk
     forgetful = type("Forgetful", (as_contributing_says(),), {"name": "forgetful", "shapes": {}})
     monkeypatch.setitem(METHODS, "forgetful", forgetful)
     monkeypatch.setitem(CASES, "forgetful", ("forgetful", {}))
-    with pytest.raises(RuntimeError, match="cdist"):  # the loaded one has no means
+    with pytest.raises(UserError, match="cdist"):  # the loaded one has no means
         test_saved_and_loaded_predicts_and_learns_on_bit_equally("forgetful", tmp_path)
 
 

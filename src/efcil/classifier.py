@@ -422,8 +422,10 @@ class IncrementalClassifier:
         classifier._preprocessing = saved.preprocessing
         where = classifier._device()
         classifier._model = saved.model(backbone, where)
-        with cannot_be_used(path):
+        with cannot_be_used(path), torch.no_grad():
             classifier._method.load_state({name: tensor.to(where) for name, tensor in saved.kept.items()})
+            nothing = torch.zeros(1, classifier._model.feature_dim, device=where)
+            classifier._method.scores(classifier._model, nothing)  # some look at their numbers only when asked
         return classifier
 
     # As scikit-learn has it

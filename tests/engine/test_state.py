@@ -377,6 +377,7 @@ KEPT_FORGERIES: dict[str, tuple[str, dict[str, torch.Tensor], str]] = {
     "rows that are no share": ("efc++", {"factor_rows": torch.tensor([99, 1])}, "must share out"),
     "means of twice the bits": ("efc++", {"means": zeros(2, 6).double()}, "must be float32 of shape .* not float64"),
     "covariances of nothing": ("apr", {"covariance_factors": zeros(2, 6, 6)}, "its numbers do not belong together"),
+    "spreads of nothing": ("adagauss", {"covariance_factors": zeros(2, 6, 6)}, "its numbers do not belong together"),
     "an EFM of half the bits": ("efc++", {"efm": zeros(6, 6).half()}, "must be float32 of shape .* not float16"),
 }
 
