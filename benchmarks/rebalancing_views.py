@@ -21,7 +21,7 @@ import torch
 
 from efcil import IncrementalClassifier, data
 from efcil.backbones.resnet18 import ResNet18
-from efcil.bench.evaluate import accuracy_per_task
+from efcil.bench.evaluate import evaluate
 from efcil.bench.scenarios import resolve
 from efcil.data.stream import Stream
 from efcil.engine.context import Context
@@ -58,7 +58,7 @@ def measured(classifier: IncrementalClassifier, stream: Stream, tasks: int, view
     taken = time.perf_counter() - begun
     kept = ctx.model.weight.detach().clone()
     ctx.model.set_weight(weight)
-    accuracy = mean(accuracy_per_task(classifier, stream, tasks))
+    accuracy = mean(evaluate(classifier, stream, tasks).accuracy_per_task)
     ctx.model.set_weight(kept)
     return accuracy, taken
 

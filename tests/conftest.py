@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from efcil import IncrementalClassifier
 from efcil.engine.context import Context
 from efcil.engine.model import IncrementalModel
+from efcil.engine.repeated import Repeated
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[Any]
@@ -27,20 +30,49 @@ Labels = npt.NDArray[Any]
 GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 QUICK: dict[str, dict[str, Any]] = {  # options of methods, to save time only
     "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
+    "cargo": {"rebalancing": {"views": 2, "epochs": 3}},
     "acil": {"expansion": 48},
     "ds-al": {"expansion": 48},
     "ranpac": {"expansion": 48},
     "adagauss": {"bottleneck": 6},
+    "bicyc": {"bottleneck": 6, "adaptation": {"epochs": 3, "views": 2}, "draws": 50},
+    "gatf": {"bottleneck": 6},
     "apr": {"pseudo_batch": 8, "attack_limit": 20, "map_epochs": 2},
     "abd": {"inversion": GENERATOR},
     "r-dfcil": {"inversion": GENERATOR},
 }
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+FLAGS += ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]  # a camera that shows a moving disc
+FLAGS += ["--host-resolver-rules=MAP workshop.test 127.0.0.1"]  # a name to which browsers lend no camera
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Bit-equality is promised for a fixed number of threads; one is also the fastest for such small nets."""
     torch.set_num_threads(1)
+
+
+# A device that torch is told of changes the whole process: derivatives get a thread for it, after which nothing can
+# fork. So tests/device has a process of its own, which tests/test_on_another_device.py starts (EFCIL_PRETEND=1 pytest
+# tests/device does the same by hand).
+collect_ignore_glob = [] if os.environ.get("EFCIL_PRETEND") else ["device/test_*.py"]
+
+
+TESTED_SLOWLY = {
+    *("lfl", "mas", "si", "rwalk", "il2a", "sdc", "ldc", "adc", "dpcr", "adagauss", "apr", "acil", "ds-al", "ranpac"),
+    *("bicyc", "gatf", "ceos-acb"),
+}
+PROMISES = ("test_contract", "test_lessons", "test_changes", "test_export_methods", "test_views", "test_weight_zero")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What every method promises is tested of these methods with the slow tests: it takes minutes."""
+    for item in items:
+        given = item.callspec.params if item.path.stem in PROMISES and hasattr(item, "callspec") else {}
+        if {"case", "method"} & given.keys() and not TESTED_SLOWLY.isdisjoint(map(str, given.values())):
+            item.add_marker(pytest.mark.slow)
 
 
 def make_blobs(classes: Any, per_class: int = 6, size: int = 8, seed: int = 0) -> tuple[Images, Labels]:
@@ -154,10 +186,26 @@ def real_data(name: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window, one for each file of tests."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        missing("chromium is not installed; Debian has it: apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        missing("playwright is not installed; it comes with the extra dev")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=FLAGS, timeout=600_000)
+        yield opened
+        opened.close()
+
+
 class PartialContext(SimpleNamespace):
     """Of a Context only what a test gives, and the old network's features as the real one has them."""
 
-    old_features = Context.old_features
+    old_features, repeated = Context.old_features, Repeated()
 
 
 class Largest(TorchDispatchMode):

@@ -101,6 +101,10 @@ def test_numbers_may_be_written_in_any_usual_way(given: Any, kept: float) -> Non
         ({"classifier": 4}, "classifier is a section"),
         ({"stream": {"kind": "hot"}}, "no value for stream.kind called 'hot'.*cold"),
         ({"stream": {"kind": ["cold"]}}, "no value for stream.kind"),
+        (
+            {"classifier": {"batch_size": 8}},
+            "no field classifier.batch_size; did you mean first.batch_size or incremental",
+        ),
         ({"streams": {}}, "no field called 'streams'; did you mean stream"),
         ({"classifier": {"first": {"epoch": 1}}}, "no field in classifier.first called 'epoch'; did you mean epochs"),
         ({"classifier": {"options": 5}}, "classifier.options is a section"),

@@ -118,8 +118,9 @@ def test_passes_after_the_epochs_are_those_that_were_announced(method: str, monk
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_says_how_long_it_takes(method: str) -> None:
+def test_every_method_says_how_long_it_takes(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lesson, and a later one that has old classes to look after: seconds for a few images, not minutes."""
+    monkeypatch.setattr(plan, "clock", time.process_time)
     classifier = make_learner(method, options=QUICK.get(method, {}))
     assert 0 < classifier.plan(*FIRST).seconds < 60
     classifier.partial_fit(*FIRST)
@@ -330,6 +331,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, **settings: Any
 
 
 def test_a_terminal_shows_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "clock", time.process_time)  # a second, however busy the machine is
     shown = seen(monkeypatch, Terminal())
     assert "learning 2 classes from 12 images: the network stays as it is, about 1 s" in shown
     assert "extracting features" in shown

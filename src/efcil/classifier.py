@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +26,19 @@ import torch
 from torch import Tensor, nn
 
 from efcil.backbones import FROM_SCRATCH
+from efcil.backbones.anchored import Anchored
 from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
 from efcil.data.augment import augmentation, chosen
 from efcil.data.given import unlabelled
 from efcil.data.images import ImageSet, Interpolation, image_set
-from efcil.engine import state
+from efcil.engine import distributed, state
 from efcil.engine.answers import UNKNOWN, Answers
 from efcil.engine.backbone import RECIPE, Origin
 from efcil.engine.bar import Bar, is_watched
-from efcil.engine.context import Context
+from efcil.engine.context import Context, looked
 from efcil.engine.device import chosen_device
 from efcil.engine.fingerprint import fingerprint
+from efcil.engine.float64 import float64_somewhere
 from efcil.engine.labels import Labels, columns_of, counted, label_array, labelled_images, renamed, without
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel, checked_backbone
@@ -49,6 +52,22 @@ from efcil.methods import METHODS, build_method, method_class
 from efcil.rng import generator
 
 DRAWS = 50  # per class, to estimate how well it is known
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Calculating = Callable[Concatenate["IncrementalClassifier", P], R]
+
+
+def _with_float64(function: Calculating[P, R]) -> Calculating[P, R]:
+    """What a classifier calculates may be in float64, whatever its device."""
+
+    @functools.wraps(function)
+    def within(classifier: IncrementalClassifier, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with float64_somewhere(classifier._device()):
+            return function(classifier, *args, **kwargs)
+
+    return within
 
 
 class IncrementalClassifier:
@@ -101,6 +120,7 @@ class IncrementalClassifier:
 
     # Learning
 
+    @_with_float64
     def partial_fit(
         self,
         images: Any,
@@ -125,12 +145,14 @@ class IncrementalClassifier:
             )
         ctx, names, classes = self._prepared(images, labels, past)
         if checkpoint is not None:
-            ctx.identity = self._fingerprint(ctx.images, names, ctx.past)
+            ctx.identity = distributed.from_first(lambda: self._fingerprint(ctx.images, names, ctx.past))
         method = copy.deepcopy(self._method)
         with self._watched() as watcher:
             ctx.watcher = watcher
             if minutes is not None or isinstance(watcher, Bar):
                 plan = self._planned(ctx, method, minutes)
+                if minutes is not None:
+                    ctx.config = distributed.from_first(lambda: ctx.config)  # each has its own clock
                 if isinstance(watcher, Bar):
                     watcher.begin(str(plan), plan.shown)
             learn_task(ctx, method, Path(checkpoint) if checkpoint else None)
@@ -142,6 +164,7 @@ class IncrementalClassifier:
         self.saved_seconds_, self.phase_seconds_ = ctx.saved_seconds, ctx.phase.seconds
         return self
 
+    @_with_float64
     def plan(
         self,
         images: Any,
@@ -210,7 +233,7 @@ class IncrementalClassifier:
     @contextmanager
     def _watched(self) -> Iterator[Watcher]:
         """The watcher that was given, a bar where somebody is likely to look, or nobody."""
-        if self.watcher is not None or not (self.progress and is_watched()):
+        if self.watcher is not None or not (self.progress and is_watched() and distributed.is_first()):
             yield self.watcher or Silent()
             return
         with Bar() as bar:
@@ -218,6 +241,7 @@ class IncrementalClassifier:
 
     # Using
 
+    @_with_float64
     @torch.no_grad()
     def decision_function(self, images: Any) -> npt.NDArray[np.float32]:
         """One score per class seen, in the order of ``classes_``, (N, m).
@@ -227,6 +251,7 @@ class IncrementalClassifier:
         model, _ = self._fitted()
         return np.concatenate([_array(self._method.scores(model, part)) for part in self._features(images)])
 
+    @_with_float64
     @torch.no_grad()
     def answers(self, images: Any) -> Answers:
         """How likely each class is, and how usual each image is for the class it is taken for."""
@@ -245,8 +270,12 @@ class IncrementalClassifier:
         # Nothing is kept in memory: each image is looked at once.
         ready = image_set(unlabelled(images), preprocessing.stored, preprocessing.interpolation, cache_mb=0)
         device, rows = self._device(), torch.arange(len(ready)).split(preprocessing.batch)
-        for pixels in ready.batches(rows, self.config.workers):
-            yield model.features(preprocessing.normalised(preprocessing.centred(pixels), device))
+        own = (
+            looked([model], preprocessing.normalised(preprocessing.centred(pixels), device))
+            for pixels in ready.batches(distributed.dealt(rows), self.config.workers)
+        )
+        shapes = [(len(group), 1, model.feature_dim) for group in rows]
+        yield from (features.squeeze(1) for features in distributed.by_turns(own, shapes, device))
 
     def predict(self, images: Any, *, unknown: bool = False) -> npt.NDArray[Any]:
         """The most likely class of each image; with ``unknown``, "unknown" for an image that is unlike every class."""
@@ -294,6 +323,7 @@ class IncrementalClassifier:
         scores, columns = self._method.validation
         return self.classes_[columns.cpu().numpy()], self.classes_[scores.argmax(1).cpu().numpy()]
 
+    @_with_float64
     @torch.no_grad()
     def estimated_answers(self) -> tuple[Answers, npt.NDArray[np.int64]] | None:
         """What is said of draws from what is kept of every class, and the column of each draw; None: nothing is."""
@@ -306,6 +336,7 @@ class IncrementalClassifier:
         probabilities = _array(self._method.probabilities(model, features))
         return Answers(probabilities, None if usual is None else _array(usual)), columns.cpu().numpy()
 
+    @_with_float64
     @torch.no_grad()
     def estimated_accuracy(self, classes: int | None = None) -> float | None:
         """The share of draws from what is kept of the first so many classes that is named rightly; None: nothing is."""
@@ -323,13 +354,14 @@ class IncrementalClassifier:
         model, preprocessing = self._fitted()
         settings: Any = {"seed": self.config.seed, "device": self.config.device, "image_size": preprocessing.size}
         kept = "frozen" if model.frozen_backbone else "tuned"
-        backbone = copy.deepcopy(model.backbone)
+        backbone = copy.deepcopy(model.learner.backbone)  # an anchor belongs to what was taught
         other = IncrementalClassifier(method, backbone=backbone, backbone_training=kept, progress=False, **settings)
         other._preprocessing = preprocessing
         return other
 
     # Changing what was taught
 
+    @_with_float64
     def forget(self, name: Any) -> IncrementalClassifier:
         """Take a class out; nothing of it stays."""
         column = self._column(name)
@@ -348,8 +380,10 @@ class IncrementalClassifier:
         kind = self.classes_.dtype.kind
         if kind != np.array([new]).dtype.kind:
             raise UserError(f"class names must stay of one kind: {old!r} cannot become {new!r}.")
-        if not str(new).strip() or str(new) in map(str, self.classes_):
-            raise UserError(f"{new!r} is empty or already the name of a class; choose another.")
+        if not str(new).strip():
+            raise UserError(f"The new name of {old!r} is empty; choose another.")
+        if str(new) in map(str, self.classes_):
+            raise UserError(f"{new!r} is the name of a class already; choose another, or merge the two.")
         names = self.classes_.tolist()
         names[column] = new
         self.classes_ = np.array(names)
@@ -357,6 +391,7 @@ class IncrementalClassifier:
         self.lessons_ = lessons
         return self
 
+    @_with_float64
     def merge(self, into: Any, other: Any) -> IncrementalClassifier:
         """Make two classes one, as if the images of both had been taught as the first."""
         first, second = self._column(into), self._column(other)
@@ -399,6 +434,7 @@ class IncrementalClassifier:
             architecture=None if self._origin.given is not None else model.backbone.architecture,  # type: ignore[arg-type]
             frozen_batchnorm=model.frozen_batchnorm,
             frozen_backbone=model.frozen_backbone,
+            anchored=isinstance(model.backbone, Anchored),
             network=model.state_dict(),
             kept=self._method.state(),
         ).write(Path(path))
@@ -422,7 +458,7 @@ class IncrementalClassifier:
         classifier._preprocessing = saved.preprocessing
         where = classifier._device()
         classifier._model = saved.model(backbone, where)
-        with cannot_be_used(path), torch.no_grad():
+        with cannot_be_used(path), torch.no_grad(), float64_somewhere(where):
             classifier._method.load_state({name: tensor.to(where) for name, tensor in saved.kept.items()})
             nothing = torch.zeros(1, classifier._model.feature_dim, device=where)
             classifier._method.scores(classifier._model, nothing)  # some look at their numbers only when asked

@@ -60,9 +60,22 @@ class Training:
     steps: int | None = None
     """About so many optimiser steps, whatever the number of images: epochs and batch size follow; empty: as set."""
 
+    views: int | None = added_later(None)
+    """After so many epochs their batches come again; of methods that compare features the old network's are computed
+    once and kept meanwhile, images × views × n numbers; empty: every epoch shows each image anew."""
+
     def __post_init__(self) -> None:
         at_least(
-            self, steps=1, epochs=0, batch_size=1, lr=0.0, backbone_lr=0.0, momentum=0.0, weight_decay=0.0, gamma=0.0
+            self,
+            steps=1,
+            views=1,
+            epochs=0,
+            batch_size=1,
+            lr=0.0,
+            backbone_lr=0.0,
+            momentum=0.0,
+            weight_decay=0.0,
+            gamma=0.0,
         )
         if any(not 0 < milestone < 1 for milestone in self.milestones):
             raise UserError(f"milestones must lie between 0 and 1 (fractions of the epochs), not {self.milestones}.")
@@ -102,6 +115,8 @@ class FirstTask(Training):
     def __post_init__(self) -> None:
         super().__post_init__()
         part_of_one(self, "label_smoothing")
+        if self.views is not None:
+            raise UserError("views must be empty: the first task has no old network whose features could be kept.")
         if not 1 <= self.rotations_shown <= 4:
             raise UserError(f"rotations_shown must lie between 1 and 4, not {self.rotations_shown}.")
 
@@ -174,8 +189,17 @@ class ClassifierConfig:
     """Seed of every random draw."""
     device: str = moves_no_number("auto")
     """auto, cpu, cuda, …; another device rounds differently, but computes the same."""
+    precision: Literal["fp32", "bf16", "fp16"] = added_later("fp32")
+    """How the inside of the network is computed: in 32 bits, or in 16 (with scaled gradients in fp16); its features,
+    losses and all that is kept of the classes have 32 bits or more in any case."""
+    compile: bool = moves_no_number(False)
+    """Whether the network is compiled while it learns; rounds differently, but computes the same."""
+    deterministic: bool = moves_no_number(False)
+    """Whether a GPU has to give the same bits every time; an operation that cannot is an error. A CPU always does."""
     workers: int = moves_no_number(WORKERS)
     """Threads that decode and augment images ahead of the training step; 0: the training step does it itself."""
+    worker_processes: bool = moves_no_number(False)
+    """Whether these are processes, which share no interpreter: where many cores read files for a fast GPU (Linux)."""
     cache_mb: int = moves_no_number(CACHE_MB)
     """Images from files are decoded once and kept if they take at most so many megabytes (of 1,048,576 bytes)."""
     checkpoint_seconds: float = moves_no_number(120.0)
@@ -195,6 +219,8 @@ class DataConfig:
     """Keep only the first so many training images of each class; empty keeps all."""
     held_out: int = 0
     """Measure on the last so many training images of each class instead of the test images, to choose settings."""
+    packed: str | None = moves_no_number(None)
+    """A folder for files with the resized pixels of all images, made on first use, then read in their place."""
 
     def __post_init__(self) -> None:
         at_least(self, images_per_class=1, held_out=0)
@@ -253,6 +279,10 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name in values:
         if name not in names:
+            deeper = [section for section in names if name in _fields(hints[section])]
+            if deeper:
+                meant = " or ".join(f"{path}{section}.{name}".removeprefix("classifier.") for section in deeper)
+                raise UserError(f"There is no field {path}{name}; did you mean {meant}?")
             raise unknown(f"field in {path[:-1]}" if path else "field", name, names)
     for f in dataclasses.fields(cls):  # type: ignore[arg-type]
         if f.name not in values and f.default is f.default_factory is dataclasses.MISSING:
@@ -262,6 +292,11 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
         return cls(**converted)
     except UserError as error:
         raise UserError(f"{path}{error}") from None
+
+
+def _fields(kind: Any) -> list[str]:
+    """The names of the fields of a section; of anything else none."""
+    return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 from typing import Any
 
 
 class UserError(ValueError):
     """Something outside the program is wrong; the message says what, and what to do."""
+
+
+class TooLarge(UserError):
+    """What was given has more of something than a limit allows."""
+
+
+class WrongType(UserError):
+    """What was given is a file of another kind than what is wanted."""
+
+
+class Busy(UserError):
+    """Somebody else is at work on it."""
+
+
+class CannotWrite(UserError, OSError):
+    """A file cannot be written: the disk is full, or nobody may write there; what was in its place is still whole."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # the sentence alone, without the number of the error
+
+
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> CannotWrite:
+    """The sentence on a file that could not be written, with what to do."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room" if full else "choose another place"
+    why = error.strerror or str(error)
+    told = CannotWrite(f"{os.fspath(path)} cannot be written ({why}); {remedy}.")
+    told.errno, told.strerror, told.filename = error.errno, why, os.fspath(path)
+    return told
 
 
 class Notice(UserWarning):

@@ -116,6 +116,7 @@ def test_a_missing_file_and_a_missing_question(tmp_path: Path, capsys: pytest.Ca
     assert "--presets is missing" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_flags_win_over_the_file_and_the_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

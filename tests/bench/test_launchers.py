@@ -26,6 +26,7 @@ from efcil.errors import UserError
 GOOD, BAD = f"finetune:{QUICK}", f"finetune:{QUICK},first.lr=1e30"
 
 
+@pytest.mark.slow
 def test_local_jobs_skip_what_is_done_and_a_crash_stops_no_other(tmp_path: Path) -> None:
     table, out = tmp_path / "results" / "runs.csv", tmp_path / "runs"
     todo = cells(["digits-cold5"], [GOOD, BAD], [0]) + cells(["digits-cold5"], [GOOD], [1])
@@ -50,9 +51,9 @@ def test_an_interrupted_campaign_takes_its_local_jobs_with_it_and_goes_on_later(
     process = subprocess.Popen(
         cli_command(*COMMAND, *where), stderr=subprocess.PIPE, text=True, env=cli_environment(), preexec_fn=deaf
     )
-    wait_for(lambda: any(tmp_path.glob("runs/*/checkpoint.efcil")), seconds=300)  # three processes have to start
+    wait_for(lambda: any(tmp_path.glob("runs/*/checkpoint.efcil")), seconds=1200)  # three processes have to start
     process.terminate()
-    assert "interrupted; the same command goes on" in process.communicate(timeout=120)[1]
+    assert "interrupted; the same command goes on" in process.communicate(timeout=600)[1]
     assert process.returncode == 130
     (checkpoint,) = tmp_path.glob("runs/*/checkpoint.efcil")
     written = checkpoint.stat().st_mtime_ns
@@ -77,7 +78,7 @@ def test_a_launcher_and_plain_processes_do_nothing_twice(tmp_path: Path) -> None
         subprocess.Popen(cli_command("bench", *asked, *where, *more), env=cli_environment(), stdout=subprocess.DEVNULL)
         for more in ([], ["--launcher", "local"])
     ]
-    assert [process.wait(timeout=500) for process in started] == [0, 0]
+    assert [process.wait(timeout=1800) for process in started] == [0, 0]
     wanted = cells(["digits-cold5"], [GOOD], [0, 1])
     assert list(read_results(table)) == [cell.identity for cell in wanted]
     for cell in wanted:

@@ -23,7 +23,7 @@ import efcil.bench.runs
 from conftest import cli_command, cli_environment, make_blobs, run_cli
 from efcil import IncrementalClassifier, data
 from efcil.bench.metrics import NAMES, summarize
-from efcil.bench.runs import run
+from efcil.bench.runs import Unwatched, run, run_name
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.data.stream import Stream
@@ -33,7 +33,7 @@ from efcil.errors import UserError
 
 TINY = ["width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=2"]
 TINY += ["checkpoint_seconds=0"]  # a checkpoint after every epoch
-LATER_EPOCHS = 12  # enough of them that a task can be caught in its middle
+LATER_EPOCHS = 24  # enough of them that a task can be caught in its middle
 CHANGES = [*TINY, f"incremental.epochs={LATER_EPOCHS}", "options.rebalancing.epochs=5"]
 FILES = {"config.yaml", "run.json", "metrics.json", "metrics.csv", "log.txt", "state.efcil", ".lock"}
 
@@ -236,12 +236,12 @@ def killed_in_the_middle_of_a_task(out: Path, how: signal.Signals) -> tuple[int,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run where Ctrl-C is ignored
     )
     try:
-        deadline = time.monotonic() + 300  # a busy machine takes its time
+        deadline = time.monotonic() + 1800  # a busy machine takes its time
         while not in_a_later_task(out):
             assert process.poll() is None and time.monotonic() < deadline, "it ended before it could be killed"
             time.sleep(0.002)
         process.send_signal(how)
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=600)[1]
     finally:
         process.kill()
         process.communicate()
@@ -251,12 +251,15 @@ def killed_in_the_middle_of_a_task(out: Path, how: signal.Signals) -> tuple[int,
 def in_a_later_task(out: Path) -> bool:
     """Whether a task after the first has finished an epoch and has epochs left."""
     for path in out.glob("*/checkpoint.efcil"):
-        with contextlib.suppress(UserError, FileNotFoundError):  # removed in this very moment
-            header = state.read(path, "checkpoint")[1]
+        with contextlib.suppress(FileNotFoundError):  # removed in this very moment
+            copy = out.with_name(f"{out.name}-looked-at.efcil")  # the next checkpoint takes its place at any time
+            copy.write_bytes(path.read_bytes())
+            header = state.read(copy, "checkpoint")[1]
             return header["task"] >= 1 and header["epochs_done"] < LATER_EPOCHS // 2
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_a_run_stopped_in_the_middle_of_a_task_ends_bit_equal(
     how: signal.Signals, unbroken: Path, tmp_path: Path
@@ -281,7 +284,7 @@ def assert_equal_runs(folder: Path, other: Path) -> None:
     assert not (folder / "checkpoint.efcil").exists()
 
 
-class Quiet:
+class Quiet(Unwatched):
     """Watches a run and raises at one moment of it: (method of the watcher, task, epoch)."""
 
     def __init__(self, moment: tuple[str, int, int] | None = None) -> None:
@@ -290,8 +293,6 @@ class Quiet:
     def reach(self, *moment: Any) -> None:
         if moment == self.moment:
             raise KeyboardInterrupt
-
-    def begin(self, metrics: dict[str, Any], work: list[int]) -> None: ...
 
     def step(self, step: Step) -> None:
         self.reach("step", step.task, step.epoch)
@@ -502,22 +503,30 @@ def test_a_second_process_on_the_same_folder_is_refused_until_the_first_is_gone(
     long = ["run", "digits-cold5", "--method", "finetune", "--set", "first.epochs=100000", "--out", str(tmp_path)]
     first = subprocess.Popen(cli_command(*long), stdout=subprocess.DEVNULL, env=cli_environment())
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not any(tmp_path.glob("*/.lock")):
             assert first.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         folder = folder_in(tmp_path)
         while not (folder / "metrics.json").exists():
+            assert first.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-        second = run_cli(*long, "--resume")
-        assert second.returncode == 2 and f"Another process is at work on the run in {folder};" in second.stderr
-        assert second.stderr.count("\n") == 1
+        for how in ([], ["--resume"]):
+            second = run_cli(*long, *how)
+            assert second.returncode == 2 and f"Another process is at work on the run in {folder};" in second.stderr
+            assert second.stderr.count("\n") == 1
     finally:
         first.kill()  # -9: the lock dies with it
         first.wait()
     again = resolve("digits-cold5", "finetune", 0, ["first.epochs=100000"])
     with pytest.raises(KeyboardInterrupt):
         run(again, "digits-cold5", folder, Stopped(), resume=True)
+
+
+def test_a_folder_is_named_after_what_moves_numbers() -> None:
+    changes = ["workers=8", "data.packed=/tmp/packed", "first.epochs=3", "worker_processes=true", "options.eta=0.2"]
+    config = resolve("digits-cold5", "efc++", 0, changes)
+    assert run_name("digits-cold5", config, changes) == "digits-cold5_efc++_seed0_first.epochs=3_options.eta=0.2"
 
 
 @pytest.mark.parametrize("shared", [[], ["--first-tasks"]])
@@ -532,6 +541,29 @@ def test_a_start_that_failed_is_not_begun(
     assert "cuda:77" in capsys.readouterr().err
     assert not out.exists()
     assert main(tiny_command(out, *shared)) == 0
+
+
+class Slow(Unwatched):
+    """Has a file open in the folder, as a tracker has, and writes it once more at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.heard = folder, []
+
+    def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
+        (self.folder / "tensorboard").mkdir()
+
+    def ended(self, finished: bool) -> None:
+        (self.folder / "tensorboard" / "events").write_text("the last ones")
+        self.heard.append(finished)
+
+
+def test_whoever_watches_a_start_that_fails_is_done_before_the_folder_goes(tmp_path: Path) -> None:
+    watcher = Slow(tmp_path / "run")
+    with pytest.raises(UserError, match="cuda:77"):
+        run(resolve("digits-cold5", "finetune", 0, ["device=cuda:77"]), "digits-cold5", tmp_path / "run", watcher)
+    assert watcher.heard == [False] and not (tmp_path / "run").exists()
+    run(resolve("digits-cold5", "finetune", 0, QUICK[:-1]), "digits-cold5", tmp_path / "run", watcher)
+    assert watcher.heard == [False, True]
 
 
 def test_a_start_that_failed_in_a_folder_with_other_things_takes_only_its_own(tmp_path: Path) -> None:

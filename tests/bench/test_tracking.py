@@ -16,23 +16,16 @@ from test_campaign import QUICK
 from conftest import cli_command, cli_environment
 from efcil.bench import tracking
 from efcil.bench.metrics import NAMES
+from efcil.bench.runs import Unwatched
 from efcil.bench.tracking import About, Tracked, check_trackers
 from efcil.cli import main
-from efcil.engine.progress import Silent, Step
+from efcil.engine.progress import Step
 from efcil.errors import Notice, UserError
 
 RUN = ["run", "digits-cold5", "--method", "finetune", "--seed", "3"]
 RUN += [part for change in QUICK.split(",") for part in ("--set", change)]
 LOSSES = {"loss/task1/ce", "loss/task2/ce"}
 METRICS = {f"metrics/{name}" for name in (*NAMES, "seconds")}
-
-
-class Quiet(Silent):
-    """A watcher of a whole run."""
-
-    def begin(self, metrics: dict[str, Any], work: list[int]) -> None: ...
-
-    def finished_step(self, metrics: dict[str, Any]) -> None: ...
 
 
 class Listener:
@@ -60,7 +53,7 @@ def step_numbers(step: int, accuracy: float) -> dict[str, float]:
 
 def tracked(folder: Path, monkeypatch: pytest.MonkeyPatch, **listeners: Listener) -> Tracked:
     monkeypatch.setattr(tracking, "open_tracker", lambda name, about: listeners[name])
-    return Tracked(Quiet(), listeners, About(folder, "digits-cold5", "finetune", 0, {}))
+    return Tracked(Unwatched(), listeners, About(folder, "digits-cold5", "finetune", 0, {}))
 
 
 def test_trackers_hear_epochs_and_steps_and_earlier_steps_if_they_are_new(
@@ -68,23 +61,36 @@ def test_trackers_hear_epochs_and_steps_and_earlier_steps_if_they_are_new(
 ) -> None:
     new, old = Listener(), Listener(new=False)
     earlier = {"steps": [step_numbers(1, 90.0)]}
-    with tracked(tmp_path, monkeypatch, mlflow=new, wandb=old) as watcher:
-        watcher.begin(earlier, [10, 10])
-        watcher.epoch(Step(1, 0, 5, {"ce": 0.5}, 10))
-        watcher.finished_step({"steps": [*earlier["steps"], step_numbers(2, 60.0)]})
+    watcher = tracked(tmp_path, monkeypatch, mlflow=new, wandb=old)
+    watcher.begin(earlier, [10, 10])
+    watcher.epoch(Step(1, 0, 5, {"ce": 0.5}, 10))
+    watcher.finished_step({"steps": [*earlier["steps"], step_numbers(2, 60.0)]})
+    watcher.ended(finished=True)
     assert new.heard == [(1, 90.0), (2, 1, {"ce": 0.5}), (2, 60.0), "finished"]
     assert old.heard == new.heard[1:]
 
 
+def test_a_tracker_that_is_open_is_closed_when_the_next_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Listener()
+    watcher = tracked(tmp_path, monkeypatch, mlflow=first)  # knows of no wandb
+    watcher.names = ["mlflow", "wandb"]
+    with pytest.raises(KeyError):
+        watcher.begin({"steps": []}, [10])
+    watcher.ended(finished=False)
+    assert first.heard == ["cut off"]
+
+
 def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing, sound = Listener(fails_at=2), Listener()
-    with pytest.raises(KeyboardInterrupt), tracked(tmp_path, monkeypatch, mlflow=failing, wandb=sound) as watcher:
-        watcher.begin({"steps": []}, [10])
-        watcher.epoch(Step(0, 0, 5, {"ce": 0.5}, 10))
-        with pytest.warns(Notice, match=r"mlflow failed and is left out, the run goes on \(the server is gone\)"):
-            watcher.epoch(Step(0, 1, 5, {"ce": 0.4}, 10))
-        watcher.epoch(Step(0, 2, 5, {"ce": 0.3}, 10))
-        raise KeyboardInterrupt
+    watcher = tracked(tmp_path, monkeypatch, mlflow=failing, wandb=sound)
+    watcher.begin({"steps": []}, [10])
+    watcher.epoch(Step(0, 0, 5, {"ce": 0.5}, 10))
+    with pytest.warns(Notice, match=r"mlflow failed and is left out, the run goes on \(the server is gone\)"):
+        watcher.epoch(Step(0, 1, 5, {"ce": 0.4}, 10))
+    watcher.epoch(Step(0, 2, 5, {"ce": 0.3}, 10))
+    watcher.ended(finished=False)
     assert failing.heard == [(1, 1, {"ce": 0.5})]
     assert [entry[1] for entry in sound.heard[:-1]] == [1, 2, 3] and sound.heard[-1] == "cut off"
 
@@ -201,7 +207,7 @@ print(json.dumps({"history": history, "config": config, **about}))
 
 @pytest.mark.slow
 def test_wandb_offline_and_without_an_account(tmp_path: Path) -> None:
-    folder, metrics = run(tmp_path / "out", "wandb", WANDB_MODE="offline")
+    folder, metrics = run(tmp_path / "out", "wandb", WANDB_MODE="offline", WANDB__SERVICE_WAIT="600")
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     read = subprocess.run([sys.executable, "-c", READ_WANDB, file], capture_output=True, text=True, check=False)
     assert read.returncode == 0, read.stderr

@@ -98,6 +98,7 @@ def test_every_damaged_file_is_named_when_all_are_decoded(tmp_path: Path) -> Non
     assert sorted(problem.split("'")[1] for problem in report.problems) == [str(path) for path in damaged]
 
 
+@pytest.mark.slow
 def test_check_all_as_a_command(tmp_path: Path) -> None:
     trees.class_folders(tmp_path, ["a", "b"], count=20)
     assert run_cli("data", "check", "folder", "--data-root", tmp_path, "--all").returncode == 0

@@ -45,6 +45,7 @@ def test_a_campaign_asks_its_command_then_its_file_then_the_environment_then_dat
     assert seen == [Path("said"), Path("from-file"), Path("from-environment"), Path("data")]
 
 
+@pytest.mark.slow
 def test_a_run_reads_where_the_check_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.class_folders(tmp_path / "data", ["cat", "ant"], count=4)
     quick = ["--set", "first.epochs=1", "--set", "incremental.epochs=1", "--set", "width=4", "--set", "image_size=8"]

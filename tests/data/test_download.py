@@ -78,12 +78,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     local = dataclasses.replace(ARCHIVES["cifar100"], url=url, md5=digest)
     monkeypatch.setitem(ARCHIVES, "cifar100", local)
     monkeypatch.setattr(download, "PAUSE", 0.0)
-    monkeypatch.setattr(download, "TIMEOUT", 5.0)
+    monkeypatch.setattr(download, "TIMEOUT", 300.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield server
     server.shutdown()
     server.server_close()
-    thread.join(5)
+    thread.join(300)
 
 
 def names(root: Path) -> list[str]:

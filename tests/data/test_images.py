@@ -83,7 +83,11 @@ def test_queue_of_large_batches_is_shorter(monkeypatch: pytest.MonkeyPatch) -> N
     source = Watched(20)
     iterator = ImageSet(source).batches(torch.arange(20).split(1))
     next(iterator)
-    time.sleep(0.05)
+    until = time.monotonic() + 600
+    while len(source.started) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(0.05)  # for more, if there were any
     assert len(source.started) == 3
     iterator.close()  # type: ignore[attr-defined]
 

@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -102,6 +104,34 @@ def test_a_loaded_classifier_does_not_depend_on_its_file(tmp_path: Path) -> None
     assert np.array_equal(classifier.decision_function(images), before)
 
 
+REPLACING = """
+import itertools, os, sys
+path, *versions = sys.argv[1:]
+for version in itertools.cycle(versions):
+    os.link(version, path + ".new")
+    os.replace(path + ".new", path)
+"""
+
+
+def test_a_reader_sees_one_file_whole_while_another_process_replaces_it(tmp_path: Path) -> None:
+    versions = [tmp_path / f"{size}.efcil" for size in (1, 5000)]
+    for version in versions:
+        size = int(version.stem)
+        state.write(version, "classifier", {"x": torch.full((size,), float(size))}, META)
+    path = tmp_path / "a.efcil"
+    writer = subprocess.Popen([sys.executable, "-c", REPLACING, path, *versions])
+    try:
+        while not path.exists():
+            assert writer.poll() is None
+        for _ in range(2000):
+            tensors, _ = state.read(path, "classifier")
+            assert (tensors["x"] == len(tensors["x"])).all()
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.wait()
+
+
 # Damage
 
 
@@ -165,6 +195,17 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "safetensors with a description": (save({"a": torch.zeros(2)}, {"format": "pt"}), "not written by efcil"),
     "an entry that is no JSON": (save({"a": torch.zeros(2)}, {"efcil": "{"}), "damaged"),
     "an entry that is a list": (save({"a": torch.zeros(2)}, {"efcil": "[]"}), "not written by efcil"),
+    "an entry without an end": (save({}, {"efcil": "[" * 100_000}), "damaged"),
+    "no description": (
+        len(b'{"__metadata__":null}').to_bytes(8, "little") + b'{"__metadata__":null}',
+        "not written by",
+    ),
+    "an entry that is no text": ((30).to_bytes(8, "little") + b'{"__metadata__":{"efcil":5.0}}', "damaged"),
+    "a list": ((2).to_bytes(8, "little") + b"[]", "not written by efcil"),
+    "a type that torch has not, of a newer version": (
+        save({"a": torch.zeros(1)}, {"efcil": '{"format": "efcil", "version": 9}'}).replace(b'"F32"', b'"F9 "'),
+        "upgrade efcil",
+    ),
     "no checksum": (
         save({}, {"efcil": json.dumps({"format": "efcil", "version": 1, "kind": "classifier"})}),
         "damaged",
@@ -175,7 +216,8 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_files_that_are_not_ours_are_refused(name: str, tmp_path: Path) -> None:
     content, message = FOREIGN[name]
-    assert message in refused(tmp_path / "foreign.efcil", content)
+    sentence = refused(tmp_path / "foreign.efcil", content)
+    assert message in sentence and sentence.count(str(tmp_path)) == 1  # no sentence within another
 
 
 class Bomb:

@@ -278,6 +278,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 DRAW_FROM_TORCH = {  # layers of PyTorch, which are made with torch's own random numbers
     "adagauss": "the distiller",
+    "bicyc": "the maps of both directions",
+    "gatf": "the map back to the old space",
     "abd": "the generator",
     "r-dfcil": "the generator",
     "pass": "the rotation head, before it is filled from the task's own",

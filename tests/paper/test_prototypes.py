@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -230,6 +232,18 @@ def test_large_features_fewer_images_than_features_and_still_a_factor(size: floa
     assert usable(prototypes)
     expected = features[columns == 0].double().T.cov()
     torch.testing.assert_close(prototypes.covariance(0).double(), expected, rtol=0, atol=1e-6 * float(expected.max()))
+
+
+def test_a_copy_costs_nothing_and_nothing_that_is_done_changes_what_it_is_done_to() -> None:
+    """A lesson works on a copy of the method, so that a lesson that fails leaves the old one."""
+    old = gaussian_prototypes(*features_of([5, 6]))
+    before = {name: tensor.clone() for name, tensor in old.state().items()}
+    assert copy.deepcopy(old) is old
+    old.extended(gaussian_prototypes(*features_of([4], first=2)))
+    old.removed(0)
+    of_every_class(old, 3)
+    old.mapped(old.means + 1, lambda factor: 2 * factor)
+    assert all(torch.equal(old.state()[name], tensor) for name, tensor in before.items())
 
 
 def test_before_the_first_task_there_are_none() -> None:

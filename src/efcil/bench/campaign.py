@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from efcil.bench.gpus import gpu_environment, visible_gpus
-from efcil.bench.results import Cell, append_result, read_results, record_path, rows_of
+from efcil.bench.results import Cell, append_result, complete_table, read_results, record_path, rows_of
 from efcil.bench.runs import read_metrics
 from efcil.bench.states import states_size
 from efcil.engine import numerics
 from efcil.engine.locks import locked
-from efcil.errors import UserError
+from efcil.errors import Busy, UserError
 
 POLL_SECONDS = 1.0
 
@@ -33,6 +34,7 @@ class Job:
     slot: int = 0  # which of the runs at the same time it is
     process: subprocess.Popen[bytes] | None = None
     claim: ExitStack = field(default_factory=ExitStack)  # held while it runs: no other campaign takes it
+    said: int = 0  # bytes of output.txt that are of earlier processes
     message: str = ""
 
     @property
@@ -95,6 +97,7 @@ def campaign(
     if workers < 1:
         raise UserError(f"--workers takes the number of runs at the same time, at least 1, not {workers}.")
     jobs = jobs_of(todo, out, results, keep_states)
+    complete_table(results)
     gpus = visible_gpus(os.environ)
     try:
         while any(job.status in ("waiting", "running") for job in jobs):
@@ -150,7 +153,7 @@ def _claimed(job: Job) -> bool:
     """Whether no other campaign has this run; from now on this one does."""
     try:
         job.claim.enter_context(locked(job.folder / ".claim", "claimed by another campaign"))
-    except UserError:
+    except Busy:
         return False
     return True
 
@@ -166,6 +169,7 @@ def _start(job: Job, data_root: Path | None, gpus: Sequence[str], arguments: Seq
     own_gpu = gpu_environment(job.slot, gpus, cell.config.classifier.device)
     environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **os.environ, **own_gpu}
     with (job.folder / "output.txt").open("ab") as output:
+        job.said = output.tell()
         job.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     job.status = "running"
 
@@ -175,17 +179,30 @@ def _finish(job: Job, results: Path) -> None:
     metrics, code = job.metrics(), job.process.returncode
     made = (metrics.get("config_digest"), metrics.get("numerics"))
     if code != 0 or not metrics.get("finished"):
-        job.status = "failed"
-        lines = (job.folder / "output.txt").read_text(errors="replace").strip().splitlines()
-        job.message = lines[-1] if lines else f"exit code {code}"
+        job.status, job.message = "failed", _last_words(job, code)
     elif made != (job.cell.config_digest, numerics.VERSION):
         job.status = "failed"
         job.message = "its preset or the program was changed while the campaign ran; start the campaign again"
     else:
-        append_result(results, job.cell, metrics)
-        job.status = "done"
+        try:
+            append_result(results, job.cell, metrics)
+            job.status = "done"
+        except UserError as error:  # the others need not stop for it
+            job.status, job.message = "failed", f"it is finished, but not in the results: {error}"
     job.process = None
     job.claim.close()
+
+
+def _last_words(job: Job, code: int) -> str:
+    """Why a run failed: what it said last, or what ended it before it could say anything."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        why = " (by somebody, or by the system when memory ran out)" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{why}; the same command goes on with it"
+    with (job.folder / "output.txt").open("rb") as output:
+        output.seek(job.said)
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {code}"
 
 
 def seed_list(text: str) -> list[int]:

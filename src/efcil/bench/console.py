@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -14,6 +15,7 @@ from rich.table import Column, Table
 
 from efcil.bench.metrics import NAMES
 from efcil.engine.progress import Step
+from efcil.errors import cannot_write
 
 NARROWEST, WIDEST = 8, 24  # columns of the bar
 LOG_SECONDS = 60  # a stage that takes longer is in the log meanwhile
@@ -50,9 +52,9 @@ class RunDisplay:
     ) -> None:
         self.bar.stop()
         if self.log is not None:
-            if kind is not None:
-                self._write(f"stopped: {kind.__name__} {error}")
-            self.log.close()
+            with suppress(OSError), self.log:  # on a full disk, which was told
+                if kind is not None:
+                    self._write(f"stopped: {kind.__name__} {error}")
 
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
         self.log = (self.folder / "log.txt").open("a")
@@ -120,6 +122,9 @@ class RunDisplay:
         if now - self.logged >= LOG_SECONDS:
             self._write(f"task {task + 1} {name} {done}/{total}")
 
+    def ended(self, finished: bool) -> None:
+        """Its log is closed on leaving, where it is known what went wrong."""
+
     def finished_step(self, metrics: dict[str, Any]) -> None:
         task = len(metrics["steps"])
         self.done, self.in_task = sum(self.work[:task]), 0
@@ -146,7 +151,10 @@ class RunDisplay:
     def _write(self, line: str) -> None:
         assert self.log is not None
         self.logged = time.monotonic()
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=self.log, flush=True)
+        try:
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), line, file=self.log, flush=True)
+        except OSError as error:
+            raise cannot_write(self.log.name, error) from None
 
 
 def print_results(console: Console, metrics: dict[str, Any], folder: Path) -> None:

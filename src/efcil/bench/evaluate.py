@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from efcil.classifier import IncrementalClassifier
 from efcil.data.stream import Stream
+from efcil.engine.distributed import together
 
 
 @dataclass(frozen=True)
@@ -41,4 +42,5 @@ class Evaluation:
 def evaluate(classifier: IncrementalClassifier, stream: Stream, tasks: int) -> Evaluation:
     """The test images of the first ``tasks`` tasks as this classifier sees them."""
     seen = stream.past(tasks)
-    return Evaluation(seen.test_labels, classifier.predict(seen.test), stream.splits[:tasks])
+    with together():
+        return Evaluation(seen.test_labels, classifier.predict(seen.test), stream.splits[:tasks])

@@ -9,7 +9,7 @@ from typing import Any
 from efcil.engine.method import words_and_type
 from efcil.errors import unknown
 
-BYTES = {"float32": 4, "float64": 8, "int64": 8}
+BYTES = {"float16": 2, "float32": 4, "float64": 8, "int64": 8}
 PAPER = {
     **{"n": 512, "P": 11_159_232},  # features and convolution weights of the paper's ResNet-18
     **{"r": 512},  # rows of the thin factors of a class: one fewer than its images, and n at most
@@ -30,6 +30,9 @@ def footprint(shapes: Mapping[str, str], options: Any) -> tuple[int, int]:
     """Bytes kept for every class (at most), and once whatever the number of classes, at the paper's size."""
     sizes = {**vars(options), **PAPER, "m": 1}
     total = {True: 0, False: 0}
+    if sizes.get("anchor"):  # a copy of the network, whose features stand beside those of the network
+        sizes |= {word: 2 * PAPER[word] for word in ("n", "r")}
+        total[False] = PAPER["P"] * BYTES["float32"]
     for shape in shapes.values():
         numbers, dtype = sizes_and_type(shape, sizes)
         total[not {"m", "r"}.isdisjoint(shape.split())] += prod(numbers) * BYTES[dtype]

@@ -30,6 +30,10 @@ def weights(regularizer: str, values: Iterable[float]) -> tuple[str, ...]:
     return variants(regularizer=[regularizer], lambda_regularizer=values)
 
 
+def covariances(**choices: Iterable[object]) -> tuple[str, ...]:
+    return variants(**{f"kept_covariance.{name}": values for name, values in choices.items()})
+
+
 def stream(**settings: object) -> str:
     """Changes of the stream: ``stream.kind=warm,stream.steps=1``."""
     return ",".join(f"stream.{name}={value}" for name, value in settings.items())
@@ -84,6 +88,15 @@ GRIDS = {
     "efim": Grid("appendix H: weights of E-FIM", weights("efim", (100, 500, 5000, 10000, 100000))),
     "kd": Grid("appendix H: weights of knowledge distillation", weights("kd", (1, 5, 10, 50, 100))),
     "fd": Grid("appendix H: weights of feature distillation", weights("fd", (0.1, 1, 5, 10, 50, 100))),
+    "covariances": Grid(
+        "how much of each covariance is kept: all of it, leading directions, one for all classes, variances, 16 bits",
+        (
+            "efc++",
+            *covariances(dtype=["float16"]),
+            *covariances(kind=["low-rank"], rank=[16, 32, 64]),
+            *covariances(kind=["shared", "diagonal"]),
+        ),
+    ),
     "compensators": Grid(
         "ways to carry old prototypes along, beside the paper's",
         ("efc++", *variants(drift=["none", "kernel", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),

@@ -30,7 +30,7 @@ from efcil.bench.scenarios import config_digest, deviations, resolve
 from efcil.config import RunConfig
 from efcil.engine import numerics
 from efcil.engine.locks import locked
-from efcil.engine.state import write_text
+from efcil.engine.state import remove_partial, write_text
 from efcil.errors import UserError
 
 KEY = ("preset", "method", "changes", "seed")
@@ -189,7 +189,15 @@ def write_table(path: Path) -> None:
         writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows[identity] for identity in sorted(rows))
+        remove_partial(path.parent, f"{path.name}.")  # of a process that was killed
         write_text(path, table.getvalue())
+
+
+def complete_table(path: Path) -> None:
+    """Generate the table if a record is not in it, as after a process that was stopped between the two."""
+    recorded = [_identity(_read_record(record)) for record in records_folder(path).glob("*.json")]
+    if recorded and not set(recorded) <= (_read_table(path) if path.exists() else {}).keys():
+        write_table(path)
 
 
 # Choosing

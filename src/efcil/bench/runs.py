@@ -22,7 +22,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,16 +32,17 @@ from efcil import __version__, data
 from efcil.bench.evaluate import evaluate
 from efcil.bench.metrics import NAMES, summarize
 from efcil.bench.scenarios import config_digest, flat, number_settings
+from efcil.bench.states import FOLDER as STATES
 from efcil.bench.states import kept_states, state_path
 from efcil.classifier import IncrementalClassifier
 from efcil.config import RunConfig, to_dict
 from efcil.data.stream import Stream
-from efcil.engine import numerics
+from efcil.engine import distributed, numerics
 from efcil.engine.locks import locked
 from efcil.engine.numerics import above_rounding
 from efcil.engine.phases import Phases
-from efcil.engine.progress import Watcher
-from efcil.engine.state import write_bytes, write_text
+from efcil.engine.progress import Silent, Watcher
+from efcil.engine.state import remove_partial, write_bytes, write_text
 from efcil.errors import UserError
 from efcil.paper.efm import spectrum
 from efcil.parts.consolidation import Consolidating
@@ -62,10 +63,26 @@ class RunWatcher(Watcher, Protocol):
     def finished_step(self, metrics: dict[str, Any]) -> None:
         """After every step, with everything measured so far."""
 
+    def ended(self, finished: bool) -> None:
+        """When nothing more comes, also for a run that fails; what is open in its folder must be closed now."""
+
+
+class Unwatched(Silent):
+    """A run whose results are all that anybody asks for."""
+
+    def begin(self, metrics: dict[str, Any], work: list[int]) -> None: ...
+
+    def finished_step(self, metrics: dict[str, Any]) -> None: ...
+
+    def ended(self, finished: bool) -> None: ...
+
 
 def run_name(preset: str, config: RunConfig, changes: Sequence[str] = ()) -> str:
-    """A readable folder name that says what was run."""
-    parts = [Path(preset).stem, config.classifier.method, f"seed{config.classifier.seed}", *changes]
+    """A readable folder name that says what was run; what moves no number may change on the way and is not in it."""
+    free = flat(to_dict(config)).keys() - flat(number_settings(config)).keys()
+    free |= {name.removeprefix("classifier.") for name in free}  # as it may be written in a change
+    counting = [change for change in changes if change.partition("=")[0] not in free]
+    parts = [Path(preset).stem, config.classifier.method, f"seed{config.classifier.seed}", *counting]
     name = "_".join(re.sub(r"[/:]", "-", part).replace(" ", "") for part in parts)
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -87,14 +104,31 @@ def run(
     ``first_tasks`` is a folder where runs leave the trained first task for others that would train the same.
     ``keep_states`` keeps the classifier after every step.
     """
+    resume = resume or distributed.restarted()
+    metrics = distributed.from_first(lambda: found_metrics(folder, config, resume, keep_states))
+    if metrics.get("finished"):
+        return metrics
+    with claimed(folder) if distributed.is_first() else nullcontext():
+        # Another process may have worked on it until just now.
+        metrics = distributed.from_first(lambda: existing_metrics(folder, config, resume))
+        finished = False
+        try:
+            metrics = learn_stream(config, preset, folder, watcher, data_root, first_tasks, metrics, keep_states)
+            finished = True
+        finally:
+            watcher.ended(finished)  # before a folder with nothing learnt is removed
+        return metrics
+
+
+def found_metrics(folder: Path, config: RunConfig, resume: bool, keep_states: bool) -> dict[str, Any]:
+    """What an earlier run left in the folder, with all its states where they are asked for."""
+    if not resume and unfinished(folder):
+        with claimed(folder):  # refused if somebody is at work, who must not be told to remove it
+            pass
     metrics = existing_metrics(folder, config, resume)
     if keep_states and metrics:
         kept_states(folder, metrics["first_step"], len(metrics["steps"]))
-    if metrics.get("finished"):
-        return metrics
-    with claimed(folder):
-        metrics = existing_metrics(folder, config, resume)  # another process may have worked on it until just now
-        return learn_stream(config, preset, folder, watcher, data_root, first_tasks, metrics, keep_states)
+    return metrics
 
 
 def learn_stream(
@@ -113,14 +147,15 @@ def learn_stream(
     stream = Stream(images, config.stream, c.seed)
     state, checkpoint = folder / "state.efcil", folder / "checkpoint.efcil"
     if metrics:
-        check_same_stream(folder, stream)
+        distributed.from_first(lambda: check_same_stream(folder, stream))
     else:
         metrics = describe(config, preset, folder, stream)
-    classifier = (
-        IncrementalClassifier.load(state, device=config.classifier.device)
-        if state.exists()
-        else IncrementalClassifier.from_config(config.classifier)
-    )
+    with distributed.copy_of_first(state) as kept:
+        classifier = (
+            IncrementalClassifier.load(kept, device=config.classifier.device)
+            if kept.exists()
+            else IncrementalClassifier.from_config(config.classifier)
+        )
     classifier.watcher, classifier.config = watcher, config.classifier  # what moves no number may be new
     watcher.begin(metrics, classifier.work([len(task.train) for task in stream]))
     check_in_step(folder, len(classifier.tasks_), len(metrics["steps"]))
@@ -129,7 +164,7 @@ def learn_stream(
         if len(classifier.tasks_) == index:  # otherwise it was learnt and saved, but cut off before it was evaluated
             task = stream.task(index)
             shared = None
-            if first_tasks and index == 0:
+            if first_tasks and index == 0 and distributed.is_first():
                 shared = first_tasks / f"{classifier.fingerprint(task.train, task.train_labels)}.efcil"
                 copy(shared, checkpoint)
             past = stream.past(index) if classifier.needs_past else None
@@ -144,7 +179,8 @@ def learn_stream(
                 copy(checkpoint, shared)
             phases.add(classifier.phase_seconds_)
             # Before the state: a run that is cut off before it has evaluated the step still knows how long it took.
-            learnt = {"seconds": round(time.monotonic() - started, 2), "phase_seconds": rounded(phases.seconds)}
+            spent = max(0.0, time.monotonic() - started)  # a clock may go back
+            learnt = {"seconds": round(spent, 2), "phase_seconds": rounded(phases.seconds)}
             write_metrics(folder, {**metrics, "learnt": learnt})
             classifier.save(state)
         else:
@@ -156,7 +192,7 @@ def learn_stream(
             copy(state, state_path(folder, stream.first_step + index))
         with phases("evaluation"):
             evaluation = evaluate(classifier, stream, index + 1)
-        seconds, last = time.monotonic() - started, index + 1 == len(stream)
+        seconds, last = max(0.0, time.monotonic() - started), index + 1 == len(stream)
         step = {"kept_bytes": classifier.kept_bytes, **spectrum_of(classifier)}
         step["phase_seconds"] = rounded({**phases.seconds, "other": max(0.0, seconds - sum(phases.seconds.values()))})
         metrics = with_step(metrics, evaluation.accuracy_per_task, seconds, last, step)
@@ -164,7 +200,8 @@ def learn_stream(
         if last:
             metrics["confusion_matrix"] = evaluation.confusion_matrix
         write_metrics(folder, metrics)
-        checkpoint.unlink(missing_ok=True)
+        if distributed.is_first():
+            checkpoint.unlink(missing_ok=True)
         watcher.finished_step(metrics)
     return metrics
 
@@ -175,6 +212,8 @@ def claimed(folder: Path) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     busy = f"Another process is at work on the run in {folder}; wait for it, or choose another --out."
     with locked(folder / LOCK, busy):
+        remove_partial(folder)
+        remove_partial(folder / STATES)
         try:
             yield
         except Exception:
@@ -201,6 +240,11 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file that is there to a place where there is none."""
     if source.exists() and not target.exists():
         write_bytes(target, source.read_bytes())
+
+
+def unfinished(folder: Path) -> bool:
+    path = folder / "metrics.json"
+    return path.exists() and not read_metrics(path)["finished"]
 
 
 def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str, Any]:

@@ -30,15 +30,14 @@ import yaml
 
 from efcil import data
 from efcil.bench.metrics import NAMES
-from efcil.bench.runs import read_metrics, run, run_name
+from efcil.bench.runs import Unwatched, read_metrics, run, run_name
 from efcil.bench.scenarios import SECTIONS, config_digest, parse_change, read_sections, resolve
 from efcil.bench.search import Dimension, checked, distinct, parse_search
 from efcil.config import RunConfig, merge
 from efcil.engine import numerics
 from efcil.engine.locks import locked
-from efcil.engine.progress import Silent
 from efcil.engine.state import write_text
-from efcil.errors import UserError, unknown
+from efcil.errors import Busy, UserError, unknown
 
 MOST_HELD_OUT = 50  # images per class, of which a tenth is set aside otherwise
 BEFORE_PRUNING = 5  # trials that are finished first, so that there is a median to compare with
@@ -170,7 +169,7 @@ class Study:
     def _claimed(self, number: int, claim: ExitStack) -> bool:
         try:
             claim.enter_context(locked(self.trial_folder(number) / ".claim", "taken"))
-        except UserError:
+        except Busy:
             return False
         return True
 
@@ -281,7 +280,7 @@ class Enough(Exception):
         self.metrics = metrics
 
 
-class TrialWatcher(Silent):
+class TrialWatcher(Unwatched):
     """Reports the goal after every step; ends a trial that is behind the median of the others, or has learnt enough."""
 
     def __init__(self, question: Question, trial: Any, study: Any) -> None:

@@ -56,6 +56,19 @@ def add_changes(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help=what)
 
 
+def add_computing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps, … (auto: the GPU if there is one)")
+    command.add_argument(
+        "--precision",
+        choices=("fp32", "bf16", "fp16"),
+        help="bits of what is computed within the network (fp32); statistics always have 32 or 64",
+    )
+    command.add_argument("--compile", action="store_true", help="compile the network, which pays on a GPU")
+    command.add_argument(
+        "--deterministic", action="store_true", help="the same bits every time on the same GPU; a CPU always does that"
+    )
+
+
 def add_track(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--track",

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     add_json(add_command(actions, "list", data_list))
     for name, function in (("get", data_get), ("check", data_check)):
         command = add_command(actions, name, function)
-        command.add_argument("name", metavar="NAME", help="a name from `efcil data list`")
+        command.add_argument("name", metavar="SET", help="a name from `efcil data list`")
         add_data_root(command)
         if name == "check":
             command.add_argument("--all", action="store_true", help="decode every image and name each that is damaged")

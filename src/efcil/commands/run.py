@@ -11,6 +11,7 @@ from typing import Any
 from efcil.commands.arguments import (
     add_changes,
     add_command,
+    add_computing,
     add_data_root,
     add_json,
     add_keep_states,
@@ -30,6 +31,7 @@ def add(commands: Any) -> None:
         command,
         "change any setting, such as incremental.epochs=50, options.lambda_efm=5, stream.steps=20; repeatable",
     )
+    add_computing(command)
     command.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
     command.add_argument(
         "--first-tasks", type=Path, metavar="DIR", help="share the trained first task with runs that have the same one"
@@ -52,11 +54,14 @@ def run(args: argparse.Namespace) -> None:
 
     from efcil.bench.console import print_results
     from efcil.bench.states import states_size
+    from efcil.engine.distributed import is_first, processes
 
     console = Console(stderr=args.json)
-    metrics, folder = run_one(
-        console, **{name: value for name, value in vars(args).items() if name not in ("command", "json")}
-    )
+    with processes():
+        given = {name: value for name, value in vars(args).items() if name not in ("command", "json", "parser")}
+        metrics, folder = run_one(console, **given)
+        if not is_first():
+            return
     print_results(console, metrics, folder)
     if args.keep_states:
         count, megabytes = states_size(folder)
@@ -77,17 +82,29 @@ def run_one(
     first_tasks: Path | None = None,
     keep_states: bool = False,
     track: Sequence[str] | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    compile: bool = False,
+    deterministic: bool = False,
 ) -> tuple[dict[str, Any], Path]:
     """One run with its display; returns its metrics and its folder."""
     from efcil.bench.console import RunDisplay
+    from efcil.bench.runs import Unwatched, run_name
     from efcil.bench.runs import run as run_stream
-    from efcil.bench.runs import run_name
     from efcil.bench.scenarios import resolve
     from efcil.bench.tracking import About, Tracked
     from efcil.config import to_dict
+    from efcil.engine.distributed import is_first
 
-    config = resolve(preset, method, seed, changes)
+    if precision is not None and precision != resolve(preset, method, seed, changes).classifier.precision:
+        changes = [*changes, f"precision={precision}"]  # moves numbers, so it is a change like any other
+    where = [] if device is None else [f"device={device}"]
+    how = [f"{name}=true" for name, wanted in (("compile", compile), ("deterministic", deterministic)) if wanted]
+    config = resolve(preset, method, seed, [*changes, *where, *how])
     folder = out / run_name(preset, config, changes)
+    if not is_first():
+        return run_stream(config, preset, folder, Unwatched(), data_root, resume, first_tasks, keep_states), folder
     about = About(folder, preset, method, seed, to_dict(config))
-    with RunDisplay(console, folder, method) as display, Tracked(display, track or (), about) as watcher:
+    with RunDisplay(console, folder, method) as display:
+        watcher = Tracked(display, track or (), about)
         return run_stream(config, preset, folder, watcher, data_root, resume, first_tasks, keep_states), folder

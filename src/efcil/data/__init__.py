@@ -10,6 +10,7 @@ from pathlib import Path
 from efcil.config import CACHE_MB, WORKERS, DataConfig
 from efcil.data.dataset import DataSet
 from efcil.data.fetch.archives import ARCHIVES
+from efcil.data.images import Files
 from efcil.data.sets import cifar100, digits, dn4il, folder, imagenet, imagenet_subset, tiny_imagenet
 from efcil.errors import Notice, UserError, unknown
 
@@ -86,6 +87,10 @@ def load(
     if config.name not in LOADERS:
         raise unknown("data set", config.name, LOADERS)
     data = LOADERS[config.name](root, size)
+    if config.packed is not None:
+        if not isinstance(data.train.source, Files):
+            warnings.warn(f"data.packed has no effect: {config.name} is in memory.", Notice, stacklevel=2)
+        data = data.packed(Path(config.packed), workers)
     for note in data.notes:
         warnings.warn(note, Notice, stacklevel=2)
     for part, counts in zip(("training", "test"), data.counts(), strict=True):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from efcil.config import CACHE_MB, WORKERS
 from efcil.data.images import ImageSet
+from efcil.data.packed import packed
 from efcil.errors import UserError
 
 
@@ -58,6 +59,13 @@ class DataSet:
             test=self.train.subset(held),
             test_labels=self.train_labels[held],
         )
+
+    def packed(self, folder: Path, workers: int = WORKERS) -> DataSet:
+        """The same set, the pixels of each part in a file of this folder; parts of one folder of images share it."""
+        train = packed(self.train, folder, workers)
+        shared = self.test.source is self.train.source
+        test = ImageSet(train.source, self.test.rows) if shared else packed(self.test, folder, workers)
+        return replace(self, train=train, test=test)
 
     def in_memory(self, cache_mb: int = CACHE_MB, workers: int = WORKERS) -> DataSet:
         """The same set, each part decoded once if it is small enough."""

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 
 from efcil.config import CACHE_MB, WORKERS
 from efcil.data.prefetch import prefetched
-from efcil.errors import UserError
+from efcil.errors import TooLarge, UserError, WrongType
 
 WIDEST = 4  # sides of an array that are more times as long as the other lose their ends before they are resized
 FILE_SIZE = 64  # side that files and PIL images get when nothing else is asked for
@@ -30,6 +31,21 @@ REMEDIES = {  # what reads the endings that Pillow does not always read
     ".avif": "to read .avif, install a Pillow that has AVIF, such as the wheels of 11.3 or newer",
     **dict.fromkeys(sorted(HEIF), "to read .heic and .heif, run: pip install 'efcil[heif]'"),
 }
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What files may be like; those of strangers get narrower ones than those of the person at the keyboard."""
+
+    pixels: int | None = None  # of one image, before any of them is decoded
+    formats: tuple[str, ...] | None = None  # as Pillow calls them; None: all that it reads
+    members: int = 50_000  # of an archive
+    expanded: int = 8 << 30  # bytes of all members together
+    member: int = 256 << 20  # bytes of one
+    compressions: tuple[int, ...] | None = None  # as zipfile numbers them; None: all that it reads
+
+
+ANY = Bounds()
 
 
 class ImageSet:
@@ -137,6 +153,7 @@ def decode(
     size: int,
     interpolation: Interpolation = "bilinear",
     content: bytes | None = None,
+    bounds: Bounds = ANY,
 ) -> Tensor:
     """One image file as uint8 (3, size, size): the shorter side is resized, the rest cropped from the centre.
 
@@ -147,11 +164,23 @@ def decode(
         raise UserError(f"{str(path)!r} cannot be read as an image here; {REMEDIES[suffix]}.")
     if suffix in HEIF:
         _open_heif()
-    with _as_image(repr(str(path))), Image.open(path if content is None else io.BytesIO(content)) as image:
+    source = path if content is None else io.BytesIO(content)
+    with _as_image(repr(str(path))), Image.open(source, formats=_known(bounds.formats)) as image:
+        if bounds.pixels is not None and image.width * image.height > bounds.pixels:
+            size_told = f"{image.width:,} × {image.height:,} pixels"
+            raise TooLarge(f"{str(path)!r} has {size_told}, more than {bounds.pixels:,} in all; make it smaller.")
         image.draft("RGB", (size, size))  # lets JPEG decode at a fraction of its size
         upright = ImageOps.exif_transpose(image)  # as the camera was held
         upright.format = image.format
         return from_pil(upright, size, interpolation)
+
+
+def _known(formats: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Those of the formats that Pillow has here; it fails on the name of one that it has not."""
+    if formats is None:
+        return None
+    Image.init()
+    return tuple(name for name in formats if name in Image.OPEN)
 
 
 @contextmanager
@@ -163,8 +192,12 @@ def _as_image(name: str) -> Iterator[None]:
         raise UserError(f"There is no image file {name}.") from None
     except MemoryError:
         raise UserError(f"{name} is an image too large for the memory of this machine; make it smaller.") from None
+    except TooLarge:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise TooLarge(f"{name} has more pixels than any photo, which is not believed; make it smaller.") from None
     except UnidentifiedImageError:
-        raise UserError(f"{name} cannot be read as an image (no known format); replace or remove it.") from None
+        raise WrongType(f"{name} cannot be read as an image (no known format); replace or remove it.") from None
     except Exception as error:  # broken bytes end in AttributeError, EOFError, RuntimeError and more, by format
         said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise UserError(f"{name} cannot be read as an image ({said}); replace or remove it.") from None

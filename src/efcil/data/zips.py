@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import torch
 from torch import Tensor
 
-from efcil.data.images import Files, ImageSet, Interpolation, decode, extensions
-from efcil.errors import UserError
+from efcil.data.images import ANY, Bounds, Files, ImageSet, Interpolation, decode, extensions
+from efcil.errors import TooLarge, UserError, WrongType
 
-MOST_MEMBERS = 50_000
-MOST_BYTES = 8 << 30  # of all members together, expanded
-MOST_MEMBER_BYTES = 256 << 20
+Archive = Path | IO[bytes]  # on disk, or in memory
+END = struct.Struct("<4sHHHHIIH")  # the last record of an archive: its files, the bytes of their list, …
+TAIL = END.size + 0xFFFF  # bytes at the end in which that record is
+ENTRY = 1024  # bytes that one file takes in the list, generously
+EXPANDED_IN_STEPS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Ways to compress of which no more is expanded than is asked for, whatever the archive says of its size."""
 
 
 class ZippedFiles(Files):
     """Image files inside an archive, decoded when they are read."""
 
-    def __init__(self, archive: Path, paths: list[str], size: int, interpolation: Interpolation) -> None:
+    def __init__(
+        self, archive: Archive, paths: list[str], size: int, interpolation: Interpolation, bounds: Bounds = ANY
+    ) -> None:
         super().__init__(paths, size, interpolation)
         self.archive = archive
+        self.bounds = bounds
 
     def read(self, rows: Tensor) -> Tensor:
         pixels = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
@@ -29,46 +37,74 @@ class ZippedFiles(Files):
             for place, row in enumerate(rows.tolist()):
                 name = str(self.paths[row])
                 try:
-                    content = file.read(name)
+                    with file.open(name) as member:
+                        content = member.read(file.getinfo(name).file_size)
                 except Exception as error:  # each way to compress has errors of its own
                     said = str(error) or type(error).__name__
-                    raise UserError(f"{self.archive}: {name!r} cannot be read ({said}); make the zip anew.") from None
-                pixels[place] = decode(f"{self.archive}:{name}", self.size, self.interpolation, content)
+                    told = f"{shown(self.archive)}: {name!r} cannot be read ({said}); make the zip anew."
+                    raise UserError(told) from None
+                path = f"{shown(self.archive)}:{name}"
+                pixels[place] = decode(path, self.size, self.interpolation, content, self.bounds)
         return pixels
 
 
-def zipped_folders(archive: Path, size: int, interpolation: Interpolation) -> tuple[ImageSet, list[str]]:
+def zipped_folders(
+    archive: Archive, size: int, interpolation: Interpolation, bounds: Bounds = ANY
+) -> tuple[ImageSet, list[str]]:
     """The images of a zip of class folders, with the class of each; one folder around them all is looked through."""
-    members = image_members(archive)
+    members = image_members(archive, bounds)
     inside = [PurePosixPath(member).parts for member in members]
     if all(len(parts) > 2 for parts in inside) and len({parts[0] for parts in inside}) == 1:
         inside = [parts[1:] for parts in inside]
     if not inside or any(len(parts) != 2 for parts in inside):
-        raise UserError(f"{archive} must hold images in class folders, such as cat/1.jpg and dog/2.jpg.")
-    return ImageSet(ZippedFiles(archive, members, size, interpolation)), [parts[0] for parts in inside]
+        raise UserError(f"{shown(archive)} must hold images in class folders, such as cat/1.jpg and dog/2.jpg.")
+    return ImageSet(ZippedFiles(archive, members, size, interpolation, bounds)), [parts[0] for parts in inside]
 
 
-def image_members(archive: Path) -> list[str]:
+def image_members(archive: Archive, bounds: Bounds = ANY) -> list[str]:
     """Names of the images in a zip, sorted, once its size is known to be harmless."""
     try:
         with zipfile.ZipFile(archive) as file:
             listed = [member for member in file.infolist() if not member.is_dir()]
     except Exception as error:  # broken lists of files end in more than BadZipFile
         said = str(error) or type(error).__name__
-        raise UserError(f"{archive} cannot be read as a zip ({said}); make it anew.") from None
-    if len(listed) > MOST_MEMBERS:
-        raise UserError(f"{archive} has {len(listed):,} files, more than {MOST_MEMBERS:,}; split it.")
-    if sum(member.file_size for member in listed) > MOST_BYTES:
-        raise UserError(f"{archive} expands to more than {MOST_BYTES >> 30} GB; split it.")
-    if any(member.file_size > MOST_MEMBER_BYTES for member in listed):
-        raise UserError(f"{archive} holds a file of more than {MOST_MEMBER_BYTES >> 20} MB; remove it.")
+        raise WrongType(f"{shown(archive)} cannot be read as a zip ({said}); make it anew.") from None
+    name = shown(archive)
+    if len(listed) > bounds.members:
+        raise TooLarge(f"{name} has {len(listed):,} files, more than {bounds.members:,}; split it.")
+    if sum(member.file_size for member in listed) > bounds.expanded:
+        raise TooLarge(f"{name} expands to more than {megabytes(bounds.expanded)}; split it.")
+    if any(member.file_size > bounds.member for member in listed):
+        raise TooLarge(f"{name} holds a file of more than {megabytes(bounds.member)}; remove it.")
     if any(member.flag_bits & 1 for member in listed):
-        raise UserError(f"{archive} is protected by a password; make it anew without one.")
-    names = sorted(member.filename for member in listed if is_photo(member.filename))
-    escaping = [name for name in names if ".." in PurePosixPath(name).parts or name.startswith("/")]
+        raise UserError(f"{name} is protected by a password; make it anew without one.")
+    if bounds.compressions is not None and any(member.compress_type not in bounds.compressions for member in listed):
+        raise UserError(f"{name} is compressed in an unusual way; make it anew as an ordinary zip.")
+    photos = sorted(member.filename for member in listed if is_photo(member.filename))
+    escaping = [photo for photo in photos if ".." in PurePosixPath(photo).parts or photo.startswith("/")]
     if escaping:
-        raise UserError(f"{archive} holds {escaping[0]!r}, a path that leads out of it; make it anew.")
-    return names
+        raise UserError(f"{name} holds {escaping[0]!r}, a path that leads out of it; make it anew.")
+    return photos
+
+
+def check_directory(content: bytes, bounds: Bounds) -> None:
+    """Refuse a list of files that is longer than the limit before anybody reads all of it, as zipfile would."""
+    tail = content[-TAIL:]
+    for place in {len(tail) - END.size, tail.rfind(b"PK\5\6")}:  # where zipfile looks
+        if not 0 <= place <= len(tail) - END.size or tail[place : place + 4] != b"PK\5\6":
+            continue
+        *_, files, length, _, _ = END.unpack_from(tail, place)
+        if tail[max(0, place - 20) :][:4] == b"PK\6\7" or files > bounds.members or length > bounds.members * ENTRY:
+            raise TooLarge(f"the zip lists more than {bounds.members:,} files, or very long names; split it.")
+
+
+def shown(archive: Archive) -> str:
+    """What an archive is called in a sentence."""
+    return str(archive) if isinstance(archive, Path) else "the zip"
+
+
+def megabytes(count: int) -> str:
+    return f"{count >> 30} GB" if count >= 1 << 30 else f"{count / (1 << 20):g} MB"
 
 
 def is_photo(name: str) -> bool:

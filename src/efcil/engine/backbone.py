@@ -41,7 +41,7 @@ class Origin:
         else:
             rng = generator(c.seed, "backbone")
             backbone = build_backbone(c.backbone, c.width, c.stem, c.stem_stride, size, rng)
-        model = placed(backbone, device)
+        model = placed(backbone, device, c.precision)
         if self.learnt:
             model.freeze_batchnorm()
             if self.frozen(method):
@@ -93,4 +93,5 @@ def from_classifier(path: Path) -> Pretrained:
     saved.check_network(path)
     seen = saved.preprocessing
     image_input = ImageInput(seen.stored, seen.size, seen.mean, seen.std, seen.interpolation)
-    return Pretrained(saved.architecture, image_input, lambda: state.section("model.backbone", saved.network))
+    where = "model.backbone.learning" if saved.anchored else "model.backbone"
+    return Pretrained(saved.architecture, image_input, lambda: state.section(where, saved.network))

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from efcil.engine import state
+from efcil.engine import distributed, state
+from efcil.engine.computing import gradient_scaler
 from efcil.engine.context import Context
 from efcil.engine.method import Method
 from efcil.errors import UserError
@@ -25,6 +26,7 @@ class Checkpoint:
 
     def __init__(self, path: Path | None, ctx: Context, method: Method, optimizer: torch.optim.Optimizer) -> None:
         self.path, self.ctx, self.method, self.optimizer = path, ctx, method, optimizer
+        self.scaler = gradient_scaler(ctx.config.precision, ctx.device)  # of the optimiser's steps
         self.begun = self.written = time.monotonic()
         self.earlier = ctx.phase.seconds  # before what ``seconds`` counts
 
@@ -45,11 +47,12 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        return time.monotonic() - self.written >= self.ctx.config.checkpoint_seconds
+        """Whether it was long ago; also if the clock has gone back, which would otherwise put it off."""
+        return not 0 <= time.monotonic() - self.written < self.ctx.config.checkpoint_seconds
 
     def write(self, epochs_done: int) -> None:
         """Everything that has changed since the task began."""
-        if self.path is None:
+        if self.path is None or not distributed.is_first():
             return
         moments = {
             f"{index}.{name}": torch.as_tensor(value)
@@ -60,9 +63,12 @@ class Checkpoint:
         tensors = {
             **state.prefixed("model", self.ctx.model.state_dict()),
             **state.prefixed("optimizer", moments),
+            **state.prefixed("scaler", {name: torch.tensor(value) for name, value in self.scaler.state_dict().items()}),
             **state.prefixed("method", {} if self.shared else self.method.progress()),
         }
-        seconds = self.ctx.saved_seconds + time.monotonic() - self.begun
+        if any(tensor.is_floating_point() and tensor.isnan().any() for tensor in tensors.values()):
+            return  # the last step spoilt the network: nobody can go on from it, but from the file before
+        seconds = self.ctx.saved_seconds + max(0.0, time.monotonic() - self.begun)
         phases = {name: spent - self.earlier.get(name, 0.0) for name, spent in self.ctx.phase.seconds.items()}
         meta = {
             "task": self.ctx.task,
@@ -76,9 +82,12 @@ class Checkpoint:
 
     def load(self) -> int | None:
         """Put back what the file holds; returns the number of epochs done, none if this task has no file yet."""
-        if self.path is None or not self.path.exists():
+        if self.path is None:
             return None
-        tensors, meta = state.read(self.path, "checkpoint", DESCRIPTION)
+        with distributed.copy_of_first(self.path) as path:
+            if not path.exists():
+                return None
+            tensors, meta = state.read(path, "checkpoint", DESCRIPTION)
         if meta["task"] < self.ctx.task:
             return None  # an earlier task left it
         if (meta["task"], meta["identity"]) != (self.ctx.task, self.ctx.identity):
@@ -94,6 +103,9 @@ class Checkpoint:
             index, key = name.split(".", 1)
             moments.setdefault(int(index), {})[key] = value
         self.optimizer.load_state_dict({"state": moments, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        if self.scaler.is_enabled():
+            scale = {name: value.item() for name, value in state.section("scaler", tensors).items()}
+            self.scaler.load_state_dict(scale)
         if not self.shared:
             self.method.load_progress(state.section("method", tensors))
         self.ctx.saved_seconds = float(meta["seconds"])

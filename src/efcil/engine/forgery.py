@@ -93,7 +93,7 @@ def check_network(path: Path, tensors: Mapping[str, Tensor], pattern: Incrementa
 def check_kept(path: Path, kept: Mapping[str, Tensor], method: Method, sizes: Mapping[str, int]) -> None:
     """What the method declares and nothing else, in its shapes; a size that is not known is the same everywhere."""
     declared = method.kept_shapes()
-    if any(shape is None and name not in kept for name, shape in method.earlier_shapes.items()):
+    if any(shape is None and name in declared and name not in kept for name, shape in method.earlier_shapes.items()):
         earlier = {**declared, **method.earlier_shapes}
         declared = {name: shape for name, shape in earlier.items() if shape is not None}
     if not kept and not method.state():  # it keeps something from a later task on

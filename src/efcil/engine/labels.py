@@ -67,7 +67,7 @@ def labelled_images(
             raise UserError(f"{images} is not a folder of class folders; a single photo needs its label.")
         found = class_folders(Path(images))
         for note in notes(Path(images), found.skipped):
-            warnings.warn(note, Notice, stacklevel=5)  # where partial_fit is called
+            warnings.warn(note, Notice, stacklevel=6)  # where partial_fit is called
         ready = files(found.paths, size or FILE_SIZE, interpolation, cache_mb, workers)
         return ready, np.array(found.names)[found.labels]
     if labels is None:

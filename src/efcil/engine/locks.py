@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from efcil.errors import UserError
+from efcil.errors import Busy, UserError, cannot_write
 
 
 @contextmanager
@@ -14,10 +15,29 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
     """Hold the lock; ``busy`` is the sentence for whoever finds it held, and without one they wait for it."""
     import fcntl  # not on Windows, where only commands that need a lock would notice
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except OSError:
-            raise UserError(busy) from None
-        yield
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a")
+        except OSError as error:
+            raise cannot_write(path, error) from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+            except BlockingIOError:
+                raise Busy(busy) from None
+            except OSError as error:  # a file system without locks
+                raise UserError(
+                    f"{path} cannot be locked ({error.strerror}); choose a place on another disk."
+                ) from None
+            if not _is_at(path, file.fileno()):
+                continue  # whoever held it has removed the file meanwhile: others would lock a new one
+            yield
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -185,7 +185,7 @@ class Method:
         """The inverse of progress()."""
 
 
-TYPES = ("float32", "float64", "int64")
+TYPES = ("float16", "float32", "float64", "int64")
 
 
 def words_and_type(shape: str) -> tuple[list[str], str]:

@@ -9,6 +9,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from efcil.backbones.anchored import Anchored
+from efcil.engine.computing import autocast
+from efcil.engine.device import kept_randomness
+from efcil.engine.shards import features_of
 from efcil.errors import UserError
 from efcil.rng import uniform
 
@@ -24,10 +28,13 @@ class IncrementalModel(nn.Module):
         self.rotation_head: nn.Linear | None = None  # only while a first task is trained
         self.frozen_batchnorm = False
         self.frozen_backbone = False
+        self.precision = "fp32"  # of what is computed within the backbone
 
     def features(self, x: Tensor) -> Tensor:
         """f(x; θ_t), (B, n)."""
-        return self.backbone(x)  # type: ignore[no-any-return]
+        with autocast(self.precision, x.device):
+            features = features_of(self.backbone, x)
+        return features if self.precision == "fp32" else features.float()
 
     def logits(self, features: Tensor) -> Tensor:
         """W_t f over all classes seen, (B, m)."""
@@ -56,6 +63,26 @@ class IncrementalModel(nn.Module):
         """Add a head for new classes, with the default initialisation of a linear layer."""
         head = uniform(classes, self.feature_dim, rng)
         self.heads.append(nn.Parameter(head.to(next(self.backbone.parameters()).device)))
+
+    def add_anchor(self) -> None:
+        """Keep the network as it is now beside the one that goes on learning; no class looks at the copy yet."""
+        self.heads = nn.ParameterList(torch.cat([torch.zeros_like(head), head], 1).detach() for head in self.heads)
+        self.backbone = Anchored(self.backbone)
+        self.feature_dim = self.backbone.feature_dim
+
+    def networks(self) -> list[IncrementalModel]:
+        """Each network alone, without heads, in the order of their features: the one that learns is the last."""
+        if not isinstance(self.backbone, Anchored):
+            return [self]
+        alone = [IncrementalModel(network) for network in (self.backbone.anchor, self.backbone.learning)]
+        for model in alone:
+            model.precision = self.precision
+        return alone
+
+    @property
+    def learner(self) -> IncrementalModel:
+        """The network that learns, without its anchor if it has one."""
+        return self.networks()[-1]
 
     def remove_class(self, column: int) -> int:
         """Take the row of a class out of its head, and the head away with its last row; returns the head's place."""
@@ -107,9 +134,10 @@ def initialise(layer: nn.Linear | nn.Conv2d, rng: torch.Generator) -> None:
         parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=rng))
 
 
-def placed(backbone: nn.Module, device: torch.device) -> IncrementalModel:
+def placed(backbone: nn.Module, device: torch.device, precision: str) -> IncrementalModel:
     """A model with this backbone and no class yet, on the device and in the layout that convolutions are fastest in."""
     model = IncrementalModel(backbone).to(device)
+    model.precision = precision
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
@@ -156,12 +184,12 @@ def check_features(backbone: nn.Module, size: int) -> None:
     """Show a copy of the backbone two black images of this side, and say what is wrong with what comes out."""
     name, given = type(backbone).__name__, (2, 3, size, size)
     expected = (2, int(backbone.feature_dim))  # type: ignore[arg-type]
-    tried = copy.deepcopy(backbone)
+    tried, device = copy.deepcopy(backbone), next(backbone.parameters()).device
     for training in (False, True):  # some networks answer in another form while they are trained
         tried.train(training)
         try:
-            with torch.random.fork_rng():
-                features = tried(torch.zeros(given, device=next(tried.parameters()).device))
+            with kept_randomness(device):
+                features = tried(torch.zeros(given, device=device))
         except Exception as error:  # whatever a user's module raises
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(

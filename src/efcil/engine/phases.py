@@ -43,5 +43,5 @@ class Phases:
             self._wait()
         now = time.monotonic()
         if self._open:
-            self.add({self._open[-1]: now - self._since})
+            self.add({self._open[-1]: max(0.0, now - self._since)})  # a clock may go back
         self._since = now

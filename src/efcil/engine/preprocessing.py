@@ -6,6 +6,7 @@ A pretrained backbone brings what it was trained with, settings may say otherwis
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from efcil.backbones.pretrained import ImageInput
 from efcil.config import ClassifierConfig
 from efcil.data.augment import augmented_size, centred, chosen, stored_size
 from efcil.data.images import ImageSet, Interpolation
+from efcil.engine.device import sent
 from efcil.errors import UserError
 
 BATCH, BATCH_PIXELS = 256, 256 * 80 * 80  # images that pass through a network at once: 32 at 224 pixels
@@ -52,9 +54,19 @@ class Preprocessing:
 
     def normalised(self, pixels: Tensor, device: torch.device) -> Tensor:
         """uint8 (B, 3, S, S) as floats of zero mean and unit variance."""
-        mean, std = (torch.tensor(value, device=device)[:, None, None] for value in (self.mean, self.std))
-        x = pixels.to(device).to(torch.float32, memory_format=torch.channels_last)  # bytes travel, not floats
+        mean, std = (colours(value, device) for value in (self.mean, self.std))
+        x = sent(pixels, device).to(torch.float32, memory_format=torch.channels_last)  # bytes travel, not floats
         return x.div_(255).sub_(mean).div_(std)
+
+
+def colours(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Numbers of red, green and blue as a tensor (3, 1, 1); to a GPU they are sent once and not with every batch."""
+    return torch.tensor(values)[:, None, None] if device.type == "cpu" else colours_there(values, device)
+
+
+@cache
+def colours_there(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 def measured(images: ImageSet, workers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -17,7 +17,7 @@ class Step:
     task: int
     epoch: int
     epochs: int
-    losses: dict[str, float]  # by name: of this step, or averaged over the epoch
+    losses: dict[str, float]  # by name: of this step (on a GPU of the last one known), or averaged over the epoch
     images: int  # seen since the last report, with rotations, mixes and generated ones
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from efcil.backbones import FROM_SCRATCH, without_weights
+from efcil.backbones.anchored import Anchored
 from efcil.backbones.pretrained import Architecture, Weights
 from efcil.config import ClassifierConfig, from_dict, to_dict
 from efcil.engine import forgery, state
@@ -23,7 +24,7 @@ from efcil.engine.labels import label_array
 from efcil.engine.method import Method, State
 from efcil.engine.model import IncrementalModel, placed, trained_weights, tried_copy
 from efcil.engine.preprocessing import Preprocessing
-from efcil.errors import UserError
+from efcil.errors import CannotWrite, UserError
 
 KIND = "classifier"
 
@@ -40,6 +41,7 @@ class SavedClassifier:
     architecture: Architecture | None  # none: a backbone of the user's own, of which only the weights are here
     frozen_batchnorm: bool
     frozen_backbone: bool
+    anchored: bool  # whether a copy of the network that never changes stands beside it
     network: Weights  # of the whole IncrementalModel
     kept: State  # of the method
 
@@ -56,10 +58,13 @@ class SavedClassifier:
             "architecture": None if self.architecture is None else to_dict(self.architecture),
             "frozen_batchnorm": self.frozen_batchnorm,
             "frozen_backbone": self.frozen_backbone,
+            "anchored": self.anchored,
         }
         try:
             state.write(path, KIND, tensors, meta)
-        except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+        except CannotWrite:
+            raise
+        except ValueError as error:  # a ValueError is a name that no file can have
             raise UserError(f"{str(path)!r} cannot be written ({error}); choose another place.") from None
 
     @classmethod
@@ -84,6 +89,7 @@ class SavedClassifier:
             architecture=architecture,
             frozen_batchnorm=meta["frozen_batchnorm"],
             frozen_backbone=bool(meta.get("frozen_backbone", False)),
+            anchored=bool(meta.get("anchored", False)),
             network={name: tensor for name, tensor in tensors.items() if not name.startswith("method.")},
             kept=state.section("method", tensors),
         )
@@ -96,7 +102,7 @@ class SavedClassifier:
             assert self.architecture is not None
             with torch.device("meta" if self.architecture.name in FROM_SCRATCH else "cpu"), cannot_be_used(path):
                 backbone = without_weights(self.architecture)
-        pattern = self._frozen(IncrementalModel(backbone))
+        pattern = self._frozen(IncrementalModel(self._beside(backbone)))
         forgery.check_network(path, self.network, pattern, self.tasks)
         return pattern
 
@@ -113,11 +119,14 @@ class SavedClassifier:
         else:
             assert self.architecture is not None
             backbone = without_weights(self.architecture)
-        model = placed(backbone, device)
+        model = placed(self._beside(backbone), device, self.config.precision)
         for classes in self.tasks:
             model.grow(classes)
         model.load_state_dict(state.section("model", self.network))
         return self._frozen(model).eval()
+
+    def _beside(self, backbone: nn.Module) -> nn.Module:
+        return Anchored(backbone) if self.anchored else backbone
 
     def _frozen(self, model: IncrementalModel) -> IncrementalModel:
         if self.frozen_batchnorm:

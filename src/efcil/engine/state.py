@@ -5,21 +5,28 @@ No pickle, so reading a file never runs code. docs/state-format.md says what is 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
-from efcil.errors import UserError
+from efcil.engine import distributed
+from efcil.errors import UserError, cannot_write
 
 VERSION = 2  # of what is written; every version since the first is read
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+# What reading a broken or forged file raises; a KeyError is a type that torch has not.
+UNREADABLE = (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError)
+PARTIAL = ".partial"  # how the name of a file ends that is being written
 
 
 def write(path: Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -41,8 +48,8 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("efcil", "null"))
+        with path.open("rb") as file:  # once: whoever replaces the file meanwhile leaves this one whole
+            header = json.loads(words_beside(file).get("efcil", "null"))
             if not isinstance(header, dict) or header.get("format") != "efcil":
                 raise UserError(f"{path} was not written by efcil; give a file that IncrementalClassifier.save made.")
             if header.get("version") not in range(1, VERSION + 1):
@@ -51,10 +58,11 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
                 )
             if header.get("kind") != kind:
                 raise UserError(f"{path} holds a {header.get('kind')}, not a {kind}.")
-            # Copies, because the library maps the file and somebody may overwrite it.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+            file.seek(0)
+            loaded = load(file.read())
+    except UNREADABLE as error:
         raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
+    tensors = {name: loaded.pop(name).clone() for name in list(loaded)}  # aligned as torch likes it
     if header.pop("checksum", None) != checksum(tensors, header):
         raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
     for name, expected in (keys or {}).items():
@@ -64,6 +72,14 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
         if tensor.is_floating_point() and tensor.isnan().any():
             raise UserError(f"{path} cannot be used: {name} holds NaN; restore it from a copy.")
     return tensors, header
+
+
+def words_beside(file: BinaryIO) -> dict[str, Any]:
+    """The words beside the tensors of a safetensors file, which begins with eight bytes, a length, and JSON so long."""
+    length = int.from_bytes(file.read(8), "little")
+    described = json.loads(file.read(min(length, LONGEST_HEADER)))
+    words = described.get("__metadata__") if isinstance(described, dict) else None
+    return words if isinstance(words, dict) else {}
 
 
 def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -92,17 +108,32 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Replace a file in one step; of several processes that work together the first one does."""
+    if not distributed.is_first():
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            with suppress(OSError):  # where nothing can be written, nothing was
+                partial.unlink()
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def remove_partial(folder: Path, name: str = "") -> None:
+    """Remove what processes that were killed while writing have left of this file or of all files in the folder.
+
+    Only for who has them to himself: others may be writing right now.
+    """
+    for partial in folder.glob(f".{glob.escape(name)}*{PARTIAL}"):
+        partial.unlink()
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,16 @@ import torch
 from torch import Tensor
 
 from efcil.config import Training
+from efcil.engine import distributed, memory
 from efcil.engine.checkpoint import PREPARING, Checkpoint
+from efcil.engine.computing import compiled, deterministic
 from efcil.engine.context import Batch, Context, View, unkept
+from efcil.engine.device import kept_randomness, sent
+from efcil.engine.losses import EpochLosses
 from efcil.engine.method import Method
 from efcil.engine.plan import CHECKED, shown
 from efcil.engine.progress import Step
+from efcil.engine.repeated import Repeated
 
 
 class TrainingError(RuntimeError):
@@ -24,8 +29,15 @@ class TrainingError(RuntimeError):
 
 def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> None:
     """Train the model on one task and let the method finish; with a checkpoint file, resume within the task."""
-    devices = [ctx.device] if ctx.device.type == "cuda" else []  # the default would wake every GPU of the machine
-    with torch.random.fork_rng(devices):  # reseeding for dropout and the like is nobody else's business
+    # Reseeding for dropout and the like is nobody else's business.
+    how = ctx.config
+    with (
+        distributed.together(),
+        kept_randomness(ctx.device),
+        memory.kept(),
+        deterministic(how.deterministic),
+        compiled(ctx.model.learner.backbone, how.compile),
+    ):
         frozen = method.freezes_batchnorm if ctx.config.batchnorm is None else ctx.config.batchnorm == "frozen"
         if frozen and not ctx.first:
             ctx.model.freeze_batchnorm()
@@ -49,6 +61,7 @@ def learn_task(ctx: Context, method: Method, checkpoint: Path | None = None) -> 
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # of numbers too large to reckon with
             said = str(error).partition("\n")[0]
             raise diverged(f"{method.name} cannot finish task {ctx.task + 1} ({said.rstrip('.')})") from None
+        distributed.align(ctx.model.state_dict().values())
         check_network(ctx)
         if not all(torch.isfinite(tensor).all() for tensor in method.state().values()):
             raise diverged(f"What {method.name} remembers stopped being numbers at the end of task {ctx.task + 1}")
@@ -84,32 +97,38 @@ def train_epochs(
     done: int,
 ) -> None:
     """The epochs after the first ``done`` ones."""
-    compute_loss = method.first_loss if ctx.first else method.loss
+    compute_loss, scaler = method.first_loss if ctx.first else method.loss, checkpoint.scaler
     shown_each = shown(ctx, method, training)
+    ctx.repeated = Repeated(training.views)
     for epoch in range(done, training.epochs):
-        ctx.reseed("epoch", epoch)
+        ctx.reseed("epoch", ctx.repeated.epoch(epoch))
         ctx.model.train()
         rows = shuffled_batches(len(ctx.images), training.batch_size, ctx.rng)
-        totals: dict[str, float] = {}
-        batches = planned_batches(ctx, rows, [] if ctx.first else method.plan(ctx, len(rows)))
+        losses = EpochLosses(ctx.device, len(rows))
+        extras = [] if ctx.first else method.plan(ctx, len(rows))
+        views = [ctx.view(group) for group in rows]
+        if ctx.repeated.epoch(epoch) != epoch:
+            ctx.reseed("again", epoch)
+        batches = planned_batches(ctx, views, extras)
         for step, batch in enumerate(batches):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * training.lr_factor(epoch, step / len(rows))
             count = len(batch.y)
+            ctx.repeated.step(views[step].seeds, batch.x)
             terms = compute_loss(ctx, method.augment(ctx, batch))
             optimizer.zero_grad()
-            torch.stack(list(terms.values())).sum().backward()
-            optimizer.step()
-            # Read together and only now: on a GPU the whole step is under way before anybody waits for it.
-            losses = dict(zip(terms, torch.stack([term.detach() for term in terms.values()]).tolist(), strict=True))
-            check_finite(losses, ctx.task, epoch)
+            scaler.scale(torch.stack(list(terms.values())).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            check_finite(losses.add(terms), ctx.task, epoch)
             method.after_step(ctx)
-            for name, value in losses.items():
-                totals[name] = totals.get(name, 0.0) + value / len(rows)
-            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses, shown_each * count))
+            ctx.watcher.step(Step(ctx.task, epoch, training.epochs, losses.latest, shown_each * count))
+        check_finite(losses.read(), ctx.task, epoch)
+        distributed.align(ctx.model.state_dict().values())
         method.after_epoch(ctx)
         checkpoint.after_epoch(epoch + 1, last=epoch + 1 == training.epochs)
-        ctx.watcher.epoch(Step(ctx.task, epoch, training.epochs, totals, 0))
+        ctx.watcher.epoch(Step(ctx.task, epoch, training.epochs, losses.totals, 0))
+    ctx.repeated = Repeated()  # the features that were kept are not needed any more
 
 
 def build_optimizer(training: Training, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -126,25 +145,29 @@ def shuffled_batches(count: int, batch_size: int, rng: torch.Generator) -> list[
     return batches
 
 
-def planned_batches(ctx: Context, rows: list[Tensor], extras: list[tuple[View, Tensor]]) -> Iterator[Batch]:
+def planned_batches(ctx: Context, own: list[View], extras: list[tuple[View, Tensor]]) -> Iterator[Batch]:
     """The batches of an epoch and what the method planned beside each, all through one queue."""
-    own = [ctx.view(group) for group in rows]
+    rows = [view.rows for view in own]
+    labels = ctx.columns[sent(torch.cat(rows), ctx.device)].split([len(group) for group in rows])  # for all at once
     if not extras:
-        for group, x in zip(rows, ctx.prepared(ctx.images, own), strict=True):
-            yield Batch(x, ctx.columns[group])
+        for y, x in zip(labels, ctx.prepared(ctx.images, own), strict=True):
+            yield Batch(x, y)
         return
     pairs = [view for mine, (extra, _) in zip(own, extras, strict=True) for view in (mine, extra)]
     ready = ctx.prepared(ctx.images, pairs)
-    for group, (_, columns) in zip(rows, extras, strict=True):
+    beside = [columns for _, columns in extras]
+    others = sent(torch.cat(beside), ctx.device).split([len(columns) for columns in beside])
+    for y, other, planned in zip(labels, others, beside, strict=True):
         x, further = next(ready), next(ready)
-        yield Batch(x, ctx.columns[group], Batch(further, columns.to(ctx.columns)))
+        yield Batch(x, y, Batch(further, other, planned=planned))
 
 
-def check_finite(losses: Mapping[str, float], task: int, epoch: int) -> None:
-    """Stop at the first loss that is not a number, before anything of its step is kept."""
-    if not all(math.isfinite(value) for value in losses.values()):
-        terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
-        raise diverged(f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms})")
+def check_finite(steps: Sequence[Mapping[str, float]], task: int, epoch: int) -> None:
+    """Stop at the first loss that is not a number, before anything of its epoch is kept."""
+    for losses in steps:
+        if not all(math.isfinite(value) for value in losses.values()):
+            terms = ", ".join(f"{name} = {value:g}" for name, value in losses.items())
+            raise diverged(f"The loss stopped being a number in task {task + 1}, epoch {epoch + 1} ({terms})")
 
 
 @torch.no_grad()

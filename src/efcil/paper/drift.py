@@ -6,6 +6,8 @@ the old classifier sees as similar to it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from efcil.paper.efm import factor, pseudo_norm
 
 Kernel = Literal["scaled", "literal"]
+PAIRS = 1 << 21  # pairs of a class and an image that are looked at together where images come in chunks
 
 
 def drift_weights(old_features: Tensor, prototypes: Tensor, efm: Tensor | None, sigma: float, kernel: Kernel) -> Tensor:
@@ -39,6 +42,57 @@ def compensate(
     """p ← p + Σ_i w_i δ_i / Σ_i w_i with δ_i the drift of image i (Eqs. 14-15), (classes, n)."""
     weights = drift_weights(old_features, prototypes, efm, sigma, kernel)
     return prototypes + weights @ (new_features - old_features)
+
+
+class StreamedDrift:
+    """compensate() of images that come in chunks: sums over them, the same up to rounding.
+
+    The scaled kernel needs the least and the greatest distance of all pairs before any weight: then every chunk has to
+    pass twice, first through look() and then through add(). The literal one needs add() alone.
+    """
+
+    def __init__(self, prototypes: Tensor, efm: Tensor | None, sigma: float, kernel: Kernel) -> None:
+        self.prototypes, self.kernel, self.width = prototypes, kernel, 2 * sigma**2
+        self.projection = None if efm is None else factor(efm)  # (n, rank)
+        self.points = self._projected(prototypes)
+        infinite = self.points.new_full((len(prototypes), 1), math.inf)
+        self.low, self.high = infinite[0, 0], -infinite[0, 0]
+        self.greatest = -infinite  # exponent of each class so far, which the sums are relative to (classes, 1)
+        self.weights = torch.zeros_like(infinite)  # Σ w_i, (classes, 1)
+        self.drifts = torch.zeros_like(prototypes, dtype=torch.float64)  # Σ w_i δ_i, (classes, n)
+
+    def _projected(self, features: Tensor) -> Tensor:
+        return (features if self.projection is None else features @ self.projection).double()
+
+    def _pairs(self, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Some rows at a time and −d of each class and each of them, (classes, rows)."""
+        step = max(1, PAIRS // max(1, len(self.points)))
+        for start in range(0, len(features), step):
+            rows = slice(start, start + step)
+            yield rows, -torch.cdist(self.points, self._projected(features[rows])).square()
+
+    def look(self, old_features: Tensor) -> None:
+        """The first pass of a chunk."""
+        for _, closeness in self._pairs(old_features):
+            self.low, self.high = torch.minimum(self.low, closeness.min()), torch.maximum(self.high, closeness.max())
+
+    def add(self, old_features: Tensor, new_features: Tensor) -> None:
+        """The second pass of a chunk, or the only one."""
+        for rows, closeness in self._pairs(old_features):
+            if self.kernel == "scaled":
+                span = self.high - self.low
+                closeness = (closeness - self.low) / span if span > 0 else torch.zeros_like(closeness)
+            exponents = closeness / self.width
+            greatest = torch.maximum(self.greatest, exponents.amax(1, keepdim=True))
+            shrunk, own = (self.greatest - greatest).exp(), (exponents - greatest).exp()
+            drift = (new_features[rows] - old_features[rows]).double()
+            self.greatest = greatest
+            self.weights = shrunk * self.weights + own.sum(1, keepdim=True)
+            self.drifts = shrunk * self.drifts + own @ drift
+
+    def moved(self) -> Tensor:
+        """p + Σ_i w_i δ_i / Σ_i w_i (Eqs. 14-15), (classes, n)."""
+        return self.prototypes + (self.drifts / self.weights).to(self.prototypes.dtype)
 
 
 # How far class means themselves have moved (§5.3)

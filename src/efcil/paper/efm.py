@@ -35,8 +35,12 @@ def softmax_covariance_sum(features: Tensor, weight: Tensor) -> Tensor:
 
 def empirical_feature_matrix(features: Tensor, weight: Tensor) -> Tensor:
     """E_t, the mean local feature matrix of these samples under this classifier (Eqs. 6-8), (n, n)."""
-    core = softmax_covariance_sum(features, weight) / len(features)
-    matrix = weight.T @ core @ weight
+    return matrix_of(softmax_covariance_sum(features, weight), len(features), weight)
+
+
+def matrix_of(core: Tensor, count: int, weight: Tensor) -> Tensor:
+    """E_t from the sum of its core over so many samples (Eq. 8), (n, n)."""
+    matrix = weight.T @ (core / count) @ weight
     return (matrix + matrix.T) / 2  # exactly symmetric, whatever the rounding
 
 

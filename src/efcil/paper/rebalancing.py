@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.config import at_least
+from efcil.engine.context import Context
+from efcil.engine.plan import seconds_of
 from efcil.engine.progress import Report, unreported
 from efcil.paper.prototypes import GaussianPrototypes
 
@@ -65,14 +69,28 @@ def rebalance(
     ``views`` are the features of the current task, (N, n) each, one per augmented pass; epoch e uses view e mod V.
     Prototypes are drawn when their turn comes, never all at once.
     """
+    epochs = ((views[epoch % len(views)], columns) for epoch in range(settings.epochs))
+    return trained_on(weight, prototypes, epochs, settings, rng, report, settings.epochs)
+
+
+def trained_on(
+    weight: Tensor,
+    prototypes: GaussianPrototypes,
+    epochs: Iterable[tuple[Tensor, Tensor]],
+    settings: Rebalancing,
+    rng: torch.Generator,
+    report: Report,
+    total: int,
+) -> Tensor:
+    """W_t (m, n) after these epochs, each over features (k, n) of current images and their columns (k,) (Eq. 13)."""
     weight = weight.detach().clone().requires_grad_()
     optimizer = torch.optim.SGD(
         [weight], lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
     )
-    per_class = -(-len(columns) // len(columns.unique()))  # the average class of the current task
-    old = torch.arange(len(prototypes)).repeat_interleave(per_class)  # the column of each draw
-    for epoch in range(settings.epochs):
-        view, rows = views[epoch % len(views)], balanced_rows(columns, per_class, rng)
+    for epoch, (view, columns) in enumerate(epochs):
+        per_class = -(-len(columns) // len(columns.unique()))  # the average class of the current task
+        old = torch.arange(len(prototypes)).repeat_interleave(per_class)  # the column of each draw
+        rows = balanced_rows(columns, per_class, rng)
         order = torch.randperm(len(old) + len(rows), generator=rng)
         for chunk in order.split(max(1, CHUNK // settings.batch_size) * settings.batch_size):
             is_old = chunk < len(old)
@@ -85,5 +103,56 @@ def rebalance(
                 optimizer.zero_grad()
                 rebalancing_loss(x, y, weight).backward()
                 optimizer.step()
-        report(epoch + 1, settings.epochs)
+        report(epoch + 1, total)
     return weight.detach()
+
+
+def rebalance_heads(
+    ctx: Context, prototypes: GaussianPrototypes, settings: Rebalancing, seen: Sequence[Tensor] = ()
+) -> None:
+    """Train W_t on P̃ ∪ f(X; θ*_t), the backbone frozen (Eq. 13); views that were ``seen`` need no pass of their own."""
+    ctx.reseed("re-balancing")
+    report = ctx.report("re-balancing")
+    if len(ctx.images) <= ctx.rows_at_once:
+        passes = min(settings.views, settings.epochs) - len(seen)
+        views = [*seen, *(ctx.extract(ctx.model, augmented=True)[0] for _ in range(passes))]
+        weight = rebalance(ctx.model.weight, prototypes, views, ctx.columns, settings, ctx.rng, report)
+    else:
+        parts = dealt(ctx.columns, -(-len(ctx.columns) // ctx.rows_at_once), ctx.rng)
+        epochs, total = parts_in_turn(ctx, parts, settings), settings.epochs * len(parts)
+        weight = trained_on(ctx.model.weight, prototypes, epochs, settings, ctx.rng, report, total)
+    ctx.model.set_weight(weight)
+
+
+def parts_in_turn(ctx: Context, parts: list[Tensor], settings: Rebalancing) -> Iterator[tuple[Tensor, Tensor]]:
+    """The epochs over a task that is too large for memory: part by part, and each view of a part as often as its share.
+
+    It takes as many passes through the network and as many steps as if all views were held; epochs over one part follow
+    each other.
+    """
+    count = min(settings.views, settings.epochs)
+    for view in range(count):
+        for rows in parts:
+            (features,) = ctx.extract(ctx.model, augmented=True, images=ctx.images.subset(rows))
+            for _ in range(view, settings.epochs, count):
+                yield features, ctx.columns[rows]
+
+
+def dealt(columns: Tensor, parts: int, rng: torch.Generator) -> list[Tensor]:
+    """All rows at random in so many parts, with some of every class in each; a class of few images repeats them."""
+    found: list[list[Tensor]] = [[] for _ in range(parts)]
+    for column in columns.unique():
+        rows = (columns == column).nonzero().squeeze(1).cpu()
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        for place in range(parts):
+            found[place].append(rows[place::parts] if place < len(rows) else rows[[place % len(rows)]])
+    return [torch.cat(part).sort().values for part in found]
+
+
+def rebalancing_seconds(ctx: Context, prototypes: GaussianPrototypes, settings: Rebalancing) -> float:
+    """How long re-balancing takes on this machine, without its passes through the network, from one of its epochs."""
+    columns = ctx.columns[:: -(-len(ctx.columns) // ctx.rows_at_once)]  # some of every class
+    views = [torch.zeros(len(columns), ctx.model.feature_dim, device=ctx.device)]
+    once, rng = replace(settings, epochs=1), torch.Generator().manual_seed(0)
+    epochs = settings.epochs * len(ctx.columns) / len(columns)
+    return epochs * seconds_of(partial(rebalance, ctx.model.weight, prototypes, views, columns, once, rng))

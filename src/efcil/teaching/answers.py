@@ -102,12 +102,6 @@ def confusions(names: Any, predicted: Any) -> list[dict[str, Any]]:
 def description(store: Store) -> dict[str, Any]:
     """Everything that a person may want to know of a model file."""
     classifier = store.load()
-    counts: Counter[str] = Counter()
-    taught: dict[str, str] = {}
-    for lesson in classifier.lessons_:
-        for name, photos in lesson.get("classes", {}).items():
-            counts[name] += photos
-            taught[name] = lesson.get("time", "")
     total = store.path.stat().st_size
     return {
         "model": str(store.path),
@@ -115,14 +109,25 @@ def description(store: Store) -> dict[str, Any]:
         "backbone": classifier.config.backbone,
         "bytes": total,
         "network_bytes": classifier.network_bytes,
-        "classes": [
-            {"class": str(name), "photos": counts[str(name)], "taught": taught.get(str(name), "")}
-            for name in classifier.classes_
-        ],
+        "classes": class_rows(classifier),
         "history": [told(lesson) for lesson in classifier.lessons_],
         "versions": [path.name for path in store.versions()],
         "images_inside": holds_pixels(store.path),
     }
+
+
+def class_rows(classifier: IncrementalClassifier) -> list[dict[str, Any]]:
+    """Every class with how many photos of it were taught, and when the last of them."""
+    counts: Counter[str] = Counter()
+    taught: dict[str, str] = {}
+    for lesson in classifier.lessons_:
+        for name, photos in lesson.get("classes", {}).items():
+            counts[name] += photos
+            taught[name] = lesson.get("time", "")
+    return [
+        {"class": str(name), "photos": counts[str(name)], "taught": taught.get(str(name), "")}
+        for name in classifier.classes_
+    ]
 
 
 def holds_pixels(path: Path) -> bool:

@@ -13,7 +13,7 @@ from efcil.engine.method import words_and_type
 def bytes_per_class(classifier: IncrementalClassifier) -> list[int]:
     """Bytes that the method keeps of each class, in the order of ``classes_``; what all share is not in it."""
     method, classes = classifier._method, len(classifier.classes_)
-    kept, shapes = method.state(), method.shapes
+    kept, shapes = method.state(), method.kept_shapes()
     found = [0] * classes
     for name, tensor in kept.items():
         words, _ = words_and_type(shapes.get(name, ""))

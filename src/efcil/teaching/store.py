@@ -70,10 +70,7 @@ class Store:
         if self.exists:
             number = int(self.versions()[-1].stem) + 1 if self.versions() else 1
             version = self.folder / f"{number:04}.efcil"
-            try:
-                state.write_bytes(version, self.path.read_bytes())
-            except OSError as error:
-                raise UserError(f"The version {version} cannot be written ({error}); make room for it.") from None
+            state.write_bytes(version, self.path.read_bytes())
         classifier.save(self.path)
         for old in self.versions()[:-KEPT]:
             old.unlink()

@@ -15,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from efcil.bench.metrics import NAMES
@@ -101,17 +100,10 @@ class Tracked:
         self.names = check_trackers(names)
         self.trackers: dict[str, Tracker] = {}
 
-    def __enter__(self) -> Tracked:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tell(lambda tracker: tracker.close(finished=kind is None))
-
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
         self.watcher.begin(metrics, work)
-        self.trackers = {name: open_tracker(name, self.about) for name in self.names}
+        for name in self.names:  # one by one, so that those before one that fails are closed
+            self.trackers[name] = open_tracker(name, self.about)
         for name, tracker in list(self.trackers.items()):
             if tracker.new:  # of a run that was begun without it
                 for step in metrics["steps"]:
@@ -130,6 +122,10 @@ class Tracked:
     def finished_step(self, metrics: dict[str, Any]) -> None:
         self.watcher.finished_step(metrics)
         self._tell(partial(_tell_step, step=metrics["steps"][-1]))
+
+    def ended(self, finished: bool) -> None:
+        self.watcher.ended(finished)
+        self._tell(lambda tracker: tracker.close(finished))
 
     def _tell(self, what: Callable[[Tracker], None], trackers: dict[str, Tracker] | None = None) -> None:
         for name, tracker in list((self.trackers if trackers is None else trackers).items()):
