@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from efcil import IncrementalClassifier
-from efcil.methods import efc_plus_plus
+from efcil.paper import rebalancing
 from efcil.parts import consolidation
 
 RNG = np.random.default_rng(0)
@@ -38,9 +38,9 @@ def taught(monkeypatch: pytest.MonkeyPatch, method: str, **options: Any) -> tupl
     for module, name in (
         (consolidation, "fisher_diagonal"),
         (consolidation, "compensate"),
-        (efc_plus_plus, "rebalance"),
-        (consolidation, "gaussian_prototypes"),
-        (consolidation, "empirical_feature_matrix"),
+        (rebalancing, "rebalance"),
+        (consolidation, "GatheredPrototypes"),
+        (consolidation, "matrix_of"),
     ):
         spy(module, name)
     classifier.partial_fit(IMAGES[24:], LABELS[24:])
@@ -49,20 +49,22 @@ def taught(monkeypatch: pytest.MonkeyPatch, method: str, **options: Any) -> tupl
 
 def test_efc_plus_plus_follows_algorithm_1(monkeypatch: pytest.MonkeyPatch) -> None:
     order, given, method = taught(monkeypatch, "efc++", rebalancing={"epochs": 2, "lr": 0.1})
-    assert order == ["compensate", "rebalance", "gaussian_prototypes", "empirical_feature_matrix"]
+    assert order == ["compensate", "rebalance", "GatheredPrototypes", "matrix_of"]
     torch.testing.assert_close(given["compensate"][3], given["efm before"])  # the drift is weighed with E_{t−1}
     moved = given["compensate result"]
     torch.testing.assert_close(given["rebalance"][1].means, moved)  # re-balanced with the prototypes moved before
     weight = given["rebalance result"]
-    torch.testing.assert_close(given["empirical_feature_matrix"][1], weight)  # E_t from the re-balanced heads
+    torch.testing.assert_close(given["matrix_of"][2], weight)  # E_t from the re-balanced heads
     assert not torch.equal(weight, given["rebalance"][0])
     torch.testing.assert_close(method.memory.prototypes.means[:2], moved)  # P_{1:t} = P_{1:t−1} ∪ P_t
-    torch.testing.assert_close(method.memory.prototypes.means[2:], given["gaussian_prototypes result"].means)
+    torch.testing.assert_close(
+        method.memory.prototypes.means[2:], given["GatheredPrototypes result"].prototypes().means
+    )
 
 
 def test_efc_follows_appendix_c(monkeypatch: pytest.MonkeyPatch) -> None:
     order, _, method = taught(monkeypatch, "efc")
-    assert order == ["compensate", "gaussian_prototypes", "empirical_feature_matrix"]
+    assert order == ["compensate", "GatheredPrototypes", "matrix_of"]
     assert len(method.memory.prototypes) == 4
 
 
@@ -84,7 +86,7 @@ def test_normalised_efm_has_mean_eigenvalue_one(monkeypatch: pytest.MonkeyPatch)
     _, given, method = taught(monkeypatch, "efc++", normalise_efm=True, rebalancing={"epochs": 1})
     values = torch.linalg.eigvalsh(method.memory.efm.double())
     assert values[-3:].mean().item() == pytest.approx(1, abs=1e-4)  # four classes: rank 3
-    ratio = method.memory.efm / given["empirical_feature_matrix result"]
+    ratio = method.memory.efm / given["matrix_of result"]
     assert ratio.std() / ratio.mean().abs() < 1e-3  # only its size is changed
 
 

@@ -142,7 +142,7 @@ def test_pseudo_images_are_attacked_towards_noisy_means() -> None:
     rows = torch.stack([apr.candidates[c, p] for c, p in zip(columns, places, strict=True)])
     assert ctx.old is not None
     expected = literal_attack(ctx.old, recorded(ctx, rows, apr.seeds), targets, 2, 3.0)
-    assert torch.equal(batch.x[:3], real.x) and batch.y.tolist() == [2, 3, 2, *columns.tolist()]
+    assert batch.new == 3 and torch.equal(batch.x[:3], real.x) and batch.y.tolist() == [2, 3, 2, *columns.tolist()]
     torch.testing.assert_close(batch.x[3:], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -150,8 +150,8 @@ def test_the_loss() -> None:
     ctx = context()
     assert ctx.old is not None
     apr = remembering(ctx, lambda_lwf=3.0, temperature=1.5)
-    x, y = normal(5, 3, 4, 4, seed=7), torch.tensor([2, 0, 3, 1, 2])  # the second and the fourth are attacked ones
-    terms = apr.loss(ctx, Batch(x, y))
+    x, y = normal(5, 3, 4, 4, seed=7), torch.tensor([2, 3, 2, 0, 1])  # the last two are attacked ones
+    terms = apr.loss(ctx, Batch(x, y, new=3))
     cross_entropies, distillations = [], []
     with torch.no_grad():
         for image, column in zip(x, y.tolist(), strict=True):

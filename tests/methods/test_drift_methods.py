@@ -13,11 +13,12 @@ from conftest import PartialContext, TinyNet, make_blobs, make_learner, normal
 from efcil import IncrementalClassifier
 from efcil.engine.context import Batch
 from efcil.engine.model import IncrementalModel
-from efcil.methods.adagauss import AdaGauss, anti_collapse_loss
+from efcil.methods.adagauss import AdaGauss
 from efcil.methods.adc import ADC
 from efcil.methods.dpcr import DPCR
 from efcil.methods.ldc import LDC
 from efcil.parts.attacks import attack, class_drift
+from efcil.parts.bottleneck import anti_collapse_loss
 from efcil.parts.compensators import class_projector, regression
 
 MODEL: Any = None  # none of these classifiers looks at the heads
@@ -296,12 +297,12 @@ def test_the_loss_of_adagauss() -> None:
     adagauss = AdaGauss(AdaGauss.Options(bottleneck=4, alpha=0.5, beta=0.2, lambda_distillation=3.0))
     adagauss.bottleneck = normal(4, 6, seed=5)
     adagauss.before_task(ctx)
-    assert str(adagauss.distiller[1]) == "GELU(approximate='none')"
-    assert [tuple(layer.weight.shape) for layer in (adagauss.distiller[0], adagauss.distiller[2])] == [
+    assert str(adagauss.maps["distiller"][1]) == "GELU(approximate='none')"
+    assert [tuple(layer.weight.shape) for layer in (adagauss.maps["distiller"][0], adagauss.maps["distiller"][2])] == [
         (128, 4),
         (4, 128),
     ]
-    for module in (adagauss.trained, adagauss.distiller):
+    for module in (adagauss.trained, adagauss.maps):
         module.double()
     terms = adagauss.loss(ctx, Batch(x, y))
     head, total = adagauss.trained["head"], 0.0
@@ -310,7 +311,7 @@ def test_the_loss_of_adagauss() -> None:
         z_old = torch.stack([adagauss.bottleneck @ feature for feature in old.features(x)])
         cross_entropy = -sum(float((head @ row).log_softmax(0)[label - 2]) for row, label in zip(z, y, strict=True)) / 7
         for row, target in zip(z, z_old, strict=True):
-            total += float(((adagauss.distiller(row) - target) ** 2).sum()) / (7 * 4)
+            total += float(((adagauss.maps["distiller"](row) - target) ** 2).sum()) / (7 * 4)
     assert terms["ce"].item() == pytest.approx(cross_entropy)
     assert terms["distillation"].item() == pytest.approx(3.0 * total)
     assert terms["anti_collapse"].item() == pytest.approx(0.5 * float(anti_collapse_loss(z, 0.2)))

@@ -20,11 +20,12 @@ from efcil.engine.context import Batch, Context
 from efcil.engine.method import newest_cross_entropy
 from efcil.engine.model import IncrementalModel
 from efcil.engine.preprocessing import Preprocessing
-from efcil.methods.efc import EFC, class_uniform_mix, pr_ace_loss
+from efcil.methods.efc import EFC
 from efcil.methods.efc_plus_plus import EFCPlusPlus
 from efcil.methods.finetune import FineTune
 from efcil.methods.joint import Joint
 from efcil.paper.prototypes import gaussian_prototypes
+from efcil.parts.pr_ace import class_uniform_mix, pr_ace_loss
 
 KNOWN, NEW, DIM = 3, 2, 4
 quick = settings(deadline=None, max_examples=30)

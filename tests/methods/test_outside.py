@@ -75,6 +75,7 @@ def test_entry_points_are_listed_and_a_broken_one_hides_nothing(site: Path) -> N
     assert "'torn' cannot be loaded (ModuleNotFoundError: No module named 'nowhere_to_be_found')" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["brave", "brave_methods:Brave"])
 def test_a_method_from_outside_runs_saves_and_loads(name: str, site: Path, tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
@@ -95,6 +96,7 @@ def test_a_method_from_outside_runs_saves_and_loads(name: str, site: Path, tmp_p
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_campaign_takes_methods_from_outside_with_changes(site: Path, tmp_path: Path) -> None:
     methods = [f"brave_methods:Brave:options.courage=3,{SETTINGS}"]
     where = ["--out", tmp_path / "runs", "--results", tmp_path / "runs.csv", "--json"]

@@ -21,12 +21,20 @@ INVERSION = {
 }
 DISTILLATION = {"lambda_lwf": 0.0, "temperature": 1e-3}
 REHEARSAL = {"lambda_fd": 0.0, "lambda_pr": 0.0, "temperature": 1e-3}
-CONSOLIDATION = {"lambda_efm": 0.0, "eta": 0.0, "sigma": 1e-6}
+KEPT = {"kept_covariance.rank": 1}
+CONSOLIDATION = {"lambda_efm": 0.0, "eta": 0.0, "sigma": 1e-6, **KEPT}
 REBALANCING = {"epochs": 0, "lr": 0.0, "momentum": 0.0, "weight_decay": 0.0, "batch_size": 1, "views": 1}
+BOTTLENECK = {"bottleneck": 1, "alpha": 0.0, "beta": 0.0, "gamma": 0.0}
+TWO_WAY = {**BOTTLENECK, "lambda_alignment": 0.0, "lambda_cycle": 0.0, "lambda_pairs": 0.0}
 
 LEAST: dict[str, dict[str, float]] = {  # the least value of every number; of shares too, whose greatest is 1
+    "cargo": {"damping": 0.0, **KEPT, **{f"rebalancing.{name}": least for name, least in REBALANCING.items()}},
     "efc++": {**CONSOLIDATION, **{f"rebalancing.{name}": least for name, least in REBALANCING.items()}},
     "efc": {**CONSOLIDATION, "prototype_batch": 1},
+    "ceos-acb": {
+        **{**CONSOLIDATION, "prototype_batch": 1, "neighbours": 1, "least_share": 0.0, "beta": 0.0},
+        **{"new_count": 1, "start_count": 1, "tasks": 2},
+    },
     "finetune": {},
     "freeze": {},
     "joint": {},
@@ -55,7 +63,9 @@ LEAST: dict[str, dict[str, float]] = {  # the least value of every number; of sh
     "ldc": {**DISTILLATION, "epsilon": 1e-12},
     "dpcr": {**DISTILLATION, "epsilon": 1e-12, "gamma": 1e-9},
     "adc": {**DISTILLATION, "attacked": 1, "iterations": 0, "alpha": 0.0},
-    "adagauss": {"bottleneck": 1, "alpha": 0.0, "beta": 0.0, "lambda_distillation": 0.0, "gamma": 0.0},
+    "adagauss": {**BOTTLENECK, "lambda_distillation": 0.0},
+    "bicyc": {**TWO_WAY, "draws": 2, **{f"adaptation.{name}": least for name, least in REBALANCING.items()}},
+    "gatf": {**TWO_WAY, "rho": 1e-9, "anchor_interval": 1e-3, "anchor_keep": 0.0, "anchor_images": 1},
     "apr": {
         **DISTILLATION,
         **{"candidates": 1, "pseudo_batch": 0, "pseudo_iterations": 0, "pseudo_step": 0.0},
@@ -100,13 +110,14 @@ def test_a_weight_that_may_be_left_empty_is_not_negative() -> None:
 
 COMPARED = {"lr": 1e-3, "milestones": (0.45, 0.9)}
 GENERATIVE = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "batch_size": 128, "gamma": 0.1}
+LARGE_BATCHES = {"batch_size": 256}
 TRAINED: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("lwf", "ewc", "mas", "si", "rwalk", "lfl", "pass", "il2a", "fusion"), COMPARED),
     **dict.fromkeys(("ldc", "dpcr", "adc", "apr"), COMPARED),
     "ssre": {"lr": 2e-4, "weight_decay": 5e-4, "epochs": 60, "milestones": (0.75,)},
     "abd": {**GENERATIVE, "epochs": 100, "milestones": (0.3, 0.6, 0.8, 0.9)},
     "r-dfcil": {**GENERATIVE, "epochs": 120, "milestones": (0.25, 0.5)},
-    "adagauss": {"batch_size": 256},
+    **dict.fromkeys(("adagauss", "bicyc", "gatf"), LARGE_BATCHES),
 }
 
 
@@ -122,7 +133,7 @@ def test_kinds_of_methods() -> None:
         return {name for name, cls in METHODS.items() if getattr(cls, flag)}
 
     assert those("freezes_backbone") == {"freeze", "acil", "ds-al", "fecam", "fetril", "lda", "ranpac"}
-    assert set(METHODS) - those("freezes_batchnorm") == {"joint", "pass", "il2a", "abd", "r-dfcil"}
-    assert set(METHODS) - those("shares_first_task") == {"si", "rwalk", "adagauss"}
+    assert set(METHODS) - those("freezes_batchnorm") == {"joint", "pass", "il2a", "abd", "r-dfcil", "bicyc", "gatf"}
+    assert set(METHODS) - those("shares_first_task") == {"si", "rwalk", "adagauss", "bicyc", "gatf"}
     assert set(METHODS) - those("exemplar_free") == {"joint"}
     assert those("validates") == {"lda"}

@@ -289,6 +289,7 @@ def test_a_replay_is_the_batch_and_as_many_generated_images_with_the_class_the_o
 # A real inversion
 
 
+@pytest.mark.slow
 def test_the_old_network_is_sure_of_generated_images_and_a_stranger_sees_the_same() -> None:
     """The stranger learnt the same images from another seed; it never met the generator."""
     images, labels = make_blobs(["red", "green", "blue", "cat"], 60)

@@ -15,6 +15,9 @@ from efcil.methods.acil import ACIL
 from efcil.methods.adagauss import AdaGauss
 from efcil.methods.adc import ADC
 from efcil.methods.apr import APR
+from efcil.methods.bicyc import BiCyc
+from efcil.methods.cargo import Cargo
+from efcil.methods.ceos_acb import CEOSACB
 from efcil.methods.dpcr import DPCR
 from efcil.methods.ds_al import DSAL
 from efcil.methods.efc import EFC
@@ -25,6 +28,7 @@ from efcil.methods.fetril import FeTrIL
 from efcil.methods.finetune import FineTune
 from efcil.methods.freeze import Freeze
 from efcil.methods.fusion import Fusion
+from efcil.methods.gatf import GATF
 from efcil.methods.il2a import IL2A
 from efcil.methods.joint import Joint
 from efcil.methods.lda import LDA
@@ -43,12 +47,12 @@ from efcil.methods.ssre import SSRE
 METHODS: dict[str, type[Method]] = {
     cls.name: cls
     for cls in (
-        *(EFCPlusPlus, EFC, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
+        *(Cargo, EFCPlusPlus, EFC, CEOSACB, FineTune, Freeze, Joint, SDC, ACIL, DSAL, FeCAM, FeTrIL),
         *(LDA, RanPAC),
         *(LwF, EWC, MAS, SI, RWalk, LfL),
         *(PASS, IL2A, SSRE, Fusion),
         *(ABD, RDFCIL),
-        *(LDC, DPCR, ADC, AdaGauss, APR),
+        *(LDC, DPCR, ADC, AdaGauss, BiCyc, GATF, APR),
     )
 }
 

@@ -108,7 +108,7 @@ class APR(Distilling):
         noise = torch.randn(len(columns), self.means.shape[1], generator=ctx.rng).to(self.means)  # ε
         targets = self.means[columns] + self.radius * noise
         x = attack(ctx.old, x, targets, self.options.pseudo_iterations, self.options.pseudo_step, limits=None)
-        return Batch(torch.cat([batch.x, x]), torch.cat([batch.y, columns]))
+        return Batch(torch.cat([batch.x, x]), torch.cat([batch.y, columns]), new=len(batch.x))
 
     # After the epochs
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
-
-import torch
+from dataclasses import dataclass, field
 
 from efcil.config import at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Terms, newest_cross_entropy
-from efcil.engine.plan import seconds_of
 from efcil.errors import UserError
-from efcil.paper.rebalancing import Rebalancing, rebalance
+from efcil.paper.rebalancing import Rebalancing, rebalance_heads, rebalancing_seconds
 from efcil.parts.consolidation import Consolidating, Consolidation, ConsolidationOptions, Regularizer
 
 
@@ -63,20 +59,7 @@ class EFCPlusPlus(Consolidating):
         return super().passes_after(first) + (0 if first else min(settings.views, settings.epochs))
 
     def seconds_after(self, ctx: Context) -> float:
-        """Re-balancing, from one of its epochs."""
-        if ctx.first:
-            return 0.0
-        settings, rng = replace(self.options.rebalancing, epochs=1), torch.Generator().manual_seed(0)
-        views = [torch.zeros(len(ctx.columns), ctx.model.feature_dim, device=ctx.device)]
-        once = partial(rebalance, ctx.model.weight, self.memory.prototypes, views, ctx.columns, settings, rng)
-        epochs: int = self.options.rebalancing.epochs
-        return epochs * seconds_of(once)
+        return 0.0 if ctx.first else rebalancing_seconds(ctx, self.memory.prototypes, self.options.rebalancing)
 
     def rebalance(self, ctx: Context) -> None:
-        """Train W_t on P̃ ∪ f(X; θ*_t), the backbone frozen (Eq. 13)."""
-        settings = self.options.rebalancing
-        ctx.reseed("re-balancing")
-        views = [ctx.extract(ctx.model, augmented=True)[0] for _ in range(min(settings.views, settings.epochs))]
-        report = ctx.report("re-balancing")
-        weight, prototypes = ctx.model.weight, self.memory.prototypes
-        ctx.model.set_weight(rebalance(weight, prototypes, views, ctx.columns, settings, ctx.rng, report))
+        rebalance_heads(ctx, self.memory.prototypes, self.options.rebalancing)

@@ -105,7 +105,7 @@ class LDA(Method):
         root = torch.linalg.cholesky(self.discriminant.precision)  # A = L Lᵀ, so rows ε L⁻¹ have the covariance A⁻¹ = Σ
         noise = torch.randn(len(means) * per_class, means.shape[1], generator=rng, dtype=torch.float64).to(means)
         spread: Tensor = torch.linalg.solve_triangular(root, noise, upper=False, left=False)
-        columns = torch.arange(len(means), device=means.device).repeat_interleave(per_class)
+        columns = torch.arange(len(means), device=self.sums.counts.device).repeat_interleave(per_class)
         return unit(means[columns] + spread), columns
 
     def remove_class(self, column: int) -> None:

@@ -9,6 +9,7 @@ and the task's context for those that need images or random numbers. Features ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -63,11 +64,7 @@ def mlp(
     """
     weights = fit_mlp(old_features, new_features, steps, lr, ctx.rng)
     noise = standard_draws(draws_per_feature * means.shape[1], means, ctx.rng)  # (k, n)
-    moved = [
-        gaussian_of(apply_mlp(weights, mean + noise[:, : len(factor)] @ factor))
-        for mean, factor in zip(means, factors, strict=True)
-    ]
-    return torch.stack([mean for mean, _ in moved]), tuple(factor for _, factor in moved)
+    return pushed_forward(means, factors, partial(apply_mlp, weights), noise)
 
 
 def adversarial(
@@ -143,6 +140,14 @@ def carried(means: Tensor, factors: Factors, weight: Tensor) -> Gaussians:
     """p W, and a factor of Wᵀ Σ W for Σ = CᵀC, with no more rows than C has."""
     moved = tuple(triangular(factor.double() @ weight).to(factor.dtype) for factor in factors)
     return (means.double() @ weight).to(means.dtype), moved
+
+
+def pushed_forward(means: Tensor, factors: Factors, move: Callable[[Tensor], Tensor], noise: Tensor) -> Gaussians:
+    """Each Gaussian as that of its draws after the map, for noise (k, n) of which the draws of every class are made."""
+    moved = [
+        gaussian_of(move(mean + noise[:, : len(factor)] @ factor)) for mean, factor in zip(means, factors, strict=True)
+    ]
+    return torch.stack([mean for mean, _ in moved]), tuple(factor for _, factor in moved)
 
 
 def gaussian_of(draws: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from efcil.config import at_least
+from efcil.config import added_later, at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State
-from efcil.paper.drift import Kernel, compensate
-from efcil.paper.efm import efm_loss, empirical_feature_matrix, normalised
-from efcil.paper.prototypes import FULL_FACTORS, GaussianPrototypes, gaussian_prototypes
+from efcil.paper.covariances import FULL, KeptCovariance
+from efcil.paper.drift import Kernel, StreamedDrift, compensate
+from efcil.paper.efm import efm_loss, matrix_of, normalised, softmax_covariance_sum
+from efcil.paper.prototypes import FULL_FACTORS, GatheredPrototypes, GaussianPrototypes
 from efcil.paper.regularizers import (
     feature_distillation,
     fisher_diagonal,
@@ -51,6 +52,8 @@ class ConsolidationOptions:
     """Width of the kernel, σ of Eq. 15."""
     statistics_view: Literal["train", "eval"] = "train"
     """Means, covariances, drift and EFM from augmented images (as the paper's authors do) or plain ones."""
+    kept_covariance: KeptCovariance = added_later(FULL)
+    """How much of each covariance is kept."""
 
     def __post_init__(self) -> None:
         at_least(self, lambda_efm=0.0, eta=0.0, sigma=1e-6)
@@ -62,13 +65,7 @@ class Consolidation:
     ``regularizer`` with its ``weight`` may put another loss in the place of L^EFM; all else stays (Table 4).
     """
 
-    shapes: ClassVar[dict[str, str]] = {
-        "means": "m n",
-        "covariance_factors": "r n",
-        "factor_rows": "m int64",
-        "counts": "m int64",
-        "efm": "n n",
-    }
+    shapes: ClassVar[dict[str, str]] = {**FULL.shapes(), "efm": "n n"}
 
     def __init__(
         self, options: ConsolidationOptions, regularizer: Regularizer = "efm", weight: float | None = None
@@ -111,28 +108,50 @@ class Consolidation:
     def update_prototypes(self, ctx: Context) -> None:
         """P_{1:t−1} ← P_{1:t−1} + Δ(E_{t−1}) (Eqs. 14-15), or one of the alternatives."""
         assert ctx.old is not None
-        drift, means, factors = self.options.drift, self.prototypes.means, self.prototypes.factors
+        drift, old_ones = self.options.drift, self.prototypes
         ctx.reseed("drift")
         if drift not in ("none", "oracle"):
-            old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
             if drift in ("efm", "kernel"):
-                efm = self.efm if drift == "efm" else None
-                means = compensate(means, old, new, efm, self.options.sigma, self.options.kernel)
+                self.prototypes = replace(old_ones, means=self.drifted_means(ctx))
             else:
-                means, factors = COMPENSATORS[drift](old, new, means, factors, ctx)
+                old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
+                means, factors = COMPENSATORS[drift](old, new, old_ones.means, tuple(old_ones.whole_factors()), ctx)
+                self.prototypes = old_ones.moved(means, factors)
         if self.needs_past:
-            true = oracle_prototypes(ctx, self.augmented)
-            means = true.means if drift == "oracle" else means
-            factors = true.factors if self.options.covariance == "oracle" else factors
-        self.prototypes = GaussianPrototypes(means, factors, self.prototypes.counts)
+            true = oracle_prototypes(ctx, self.augmented, self.options.kept_covariance)
+            means = true.means if drift == "oracle" else self.prototypes.means
+            covariances = true if self.options.covariance == "oracle" else self.prototypes
+            self.prototypes = replace(covariances, means=means, counts=old_ones.counts)
+
+    def drifted_means(self, ctx: Context) -> Tensor:
+        """Old means after the drift that the current images show (Eqs. 14-15); of many images only sums are held."""
+        assert ctx.old is not None
+        efm = self.efm if self.options.drift == "efm" else None
+        means, settings = self.prototypes.means, (efm, self.options.sigma, self.options.kernel)
+        if len(ctx.images) <= ctx.rows_at_once:
+            old, new = ctx.extract(ctx.old, ctx.model, augmented=self.augmented)
+            return compensate(means, old, new, *settings)
+        sums = StreamedDrift(means, *settings)
+        if self.options.kernel == "scaled":
+            for _, (old,) in ctx.chunks(ctx.old, augmented=self.augmented):
+                sums.look(old)
+            ctx.reseed("drift")  # the same views again
+        for _, (old, new) in ctx.chunks(ctx.old, ctx.model, augmented=self.augmented):
+            sums.add(old, new)
+        return sums.moved()
 
     def remember(self, ctx: Context) -> None:
         """P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t) (Eq. 8)."""
         ctx.reseed("statistics")
-        (features,) = ctx.extract(ctx.model, augmented=self.augmented)
-        new = gaussian_prototypes(features, ctx.columns)
+        weight = ctx.model.weight.detach()
+        gathered = GatheredPrototypes(ctx.columns, weight, self.options.kept_covariance)
+        core = weight.new_zeros(len(weight), len(weight))
+        for rows, (features,) in ctx.chunks(ctx.model, augmented=self.augmented):
+            gathered.add(features, ctx.columns[rows])
+            core = core + softmax_covariance_sum(features, weight)
+        new = gathered.prototypes()
         self.prototypes = new if ctx.first else self.prototypes.extended(new)
-        efm = empirical_feature_matrix(features, ctx.model.weight.detach())
+        efm = matrix_of(core, len(ctx.columns), weight)
         self.efm = normalised(efm) if self.options.normalise_efm else efm
         if self.regularizer == "efim":
             self.fisher = fisher_diagonal(ctx.model, training_batches(ctx))
@@ -142,7 +161,7 @@ class Consolidation:
         return {**self.prototypes.state(), "efm": self.efm, **fisher}
 
     def load_state(self, state: State) -> None:
-        self.prototypes = GaussianPrototypes.from_state(state)
+        self.prototypes = GaussianPrototypes.from_state(state, self.options.kept_covariance)
         self.efm = state["efm"]
         self.fisher = state.get("fisher", self.fisher)
 
@@ -169,7 +188,8 @@ class Consolidating(Method):
         return self.memory.prototypes.sample_classes(columns, rng), columns.to(self.memory.prototypes.means.device)
 
     def kept_shapes(self) -> dict[str, str]:
-        return {**self.shapes, "fisher": "P"} if self.memory.regularizer == "efim" else dict(self.shapes)
+        fisher = {"fisher": "P"} if self.memory.regularizer == "efim" else {}
+        return {**self.options.kept_covariance.shapes(), "efm": "n n", **fisher}
 
     def remove_class(self, column: int) -> None:
         self.memory.prototypes = self.memory.prototypes.removed(column)
@@ -181,9 +201,11 @@ class Consolidating(Method):
         self.memory.load_state(state)
 
 
-def oracle_prototypes(ctx: Context, augmented: bool) -> GaussianPrototypes:
+def oracle_prototypes(ctx: Context, augmented: bool, kept: KeptCovariance = FULL) -> GaussianPrototypes:
     """The old classes as they really are in the new feature space, from images no real run would have (Table 6)."""
     assert ctx.past is not None
     images, columns = ctx.past
-    (features,) = ctx.extract(ctx.model, augmented=augmented, images=images)
-    return gaussian_prototypes(features, columns)
+    gathered = GatheredPrototypes(columns, ctx.model.weight.detach(), kept)
+    for rows, (features,) in ctx.chunks(ctx.model, augmented=augmented, images=images, columns=columns):
+        gathered.add(features, columns[rows])
+    return gathered.prototypes()

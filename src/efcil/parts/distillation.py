@@ -34,9 +34,9 @@ class Distilling(Method):
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes + λ H(q_old^{1/T}, q^{1/T}) among the old ones."""
         assert ctx.old is not None
-        features, new = ctx.model.features(batch.x), batch.y >= ctx.known  # images made up for old classes only distil
+        features = ctx.model.features(batch.x)
         distillation = old_head_distillation(ctx.old, batch.x, features, self.options.temperature)
         return {
-            "ce": newest_cross_entropy(ctx, features[new], batch.y[new]),
+            "ce": newest_cross_entropy(ctx, features[: batch.new], batch.y[: batch.new]),  # others only distil
             "kd": self.options.lambda_lwf * distillation,
         }

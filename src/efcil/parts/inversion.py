@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.config import at_least
+from efcil.engine import distributed
 from efcil.engine.context import Keep, unkept
 from efcil.engine.model import IncrementalModel, initialise
 from efcil.engine.numerics import TINY
@@ -182,7 +183,7 @@ class Inversion:
         self.rng = rng
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
         self.generator.train()
-        with batchnorm_divergences(teacher) as divergences:
+        with distributed.alone(), batchnorm_divergences(teacher) as divergences:  # they are of a whole batch
             for iteration in range(self.done, self.options.iterations):
                 divergences.clear()
                 x = self.generator(self.noise(self.options.batch_size, rng))
@@ -194,6 +195,7 @@ class Inversion:
                 report(self.done, self.options.iterations)
                 keep()
         self.done = 0
+        distributed.align([*self.generator.parameters(), *self.statistics()])
 
     @torch.no_grad()
     def sample(self, count: int, rng: torch.Generator) -> Tensor:

@@ -33,11 +33,11 @@ class ClassSums:
         return cls(torch.zeros(0, dtype=torch.int64, device=device), means, ())
 
     @classmethod
-    def of(cls, features: Tensor) -> ClassSums:
-        """One class, of these feature vectors (N, n)."""
+    def of(cls, features: Tensor, device: torch.device | None = None) -> ClassSums:
+        """One class, of these feature vectors (N, n); its count on the device, where float64 may not be able to be."""
         features = features.double()
         mean = features.mean(0)
-        count = torch.tensor([len(features)], device=features.device)
+        count = torch.tensor([len(features)], device=device or features.device)
         return cls(count, mean[None], (triangular(contrasts(features - mean)),))
 
     def __len__(self) -> int:
@@ -45,9 +45,9 @@ class ClassSums:
 
     def added(self, features: Tensor, columns: Tensor) -> ClassSums:
         """With these feature vectors (N, n) of classes that are known or come next."""
-        result = self if len(self) else ClassSums.none(features.shape[1], features.device)
+        result = self if len(self) else ClassSums.none(features.shape[1], columns.device)
         for column in columns.unique().tolist():
-            result = result.appended(ClassSums.of(features[columns == column]))
+            result = result.appended(ClassSums.of(features[columns == column], columns.device))
             if column < len(result) - 1:
                 result = result.merged(column, len(result) - 1)
         return result

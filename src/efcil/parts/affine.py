@@ -1,0 +1,138 @@
+"""An affine map that carries Gaussians from the old feature space to the new, its strength chosen without old images.
+
+The images of the current task, seen by both networks, are pairs of features (rows). The map is the regression of the
+new ones on the old ones, pulled towards the identity:
+
+    P = (Σ_o + ρ I)⁻¹ (C_on + ρ I),    b = μ_n − μ_o P,    ρ = r · tr(Σ_o) / n
+
+so that r = 0 is least squares, and the larger r, the more a direction that the images hardly show is taken to have
+moved as all images have in the mean. How large r should be is seen on the current classes themselves: a part of them in
+turn plays the old classes. The map is fitted on the others, and the r wins that brings the old means of the classes
+that were left out nearest to their new ones (leave-class-out validation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from efcil.engine.numerics import TINY
+from efcil.paper.prototypes import GaussianPrototypes
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class PairSums:
+    """Sums over pairs of old and new features, in float64; those of parts add up to those of all."""
+
+    count: float
+    old: Tensor  # Σ x, (n,)
+    new: Tensor  # Σ y, (n,)
+    gram: Tensor  # Σ x xᵀ, (n, n)
+    cross: Tensor  # Σ x yᵀ, (n, n)
+
+    @classmethod
+    def of(cls, old: Tensor, new: Tensor) -> PairSums:
+        x, y = old.double(), new.double()
+        return cls(len(x), x.sum(0), y.sum(0), x.T @ x, x.T @ y)
+
+    def without(self, part: PairSums) -> PairSums:
+        return PairSums(
+            self.count - part.count,
+            self.old - part.old,
+            self.new - part.new,
+            self.gram - part.gram,
+            self.cross - part.cross,
+        )
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Everything that the maps of all strengths share: Σ_o = U diag(s) Uᵀ, C_on and both means."""
+
+    values: Tensor  # s, (n,)
+    vectors: Tensor  # U, (n, n)
+    cross: Tensor  # C_on, (n, n)
+    old_mean: Tensor  # (n,)
+    new_mean: Tensor  # (n,)
+
+    @classmethod
+    def of(cls, sums: PairSums) -> Regression:
+        old_mean, new_mean = sums.old / sums.count, sums.new / sums.count
+        covariance = sums.gram / sums.count - torch.outer(old_mean, old_mean)
+        cross = sums.cross / sums.count - torch.outer(old_mean, new_mean)
+        values, vectors = torch.linalg.eigh(covariance)
+        return cls(values.clamp_min(0), vectors, cross, old_mean, new_mean)
+
+    def moved(self, features: Tensor, strength: float) -> Tensor:
+        """f P + b for features (k, n)."""
+        rho = self.rho(strength)
+        turned = (features - self.old_mean) @ self.vectors / (self.values + rho)  # few rows, so P itself is not needed
+        return turned @ self.vectors.T @ self.cross + rho * turned @ self.vectors.T + self.new_mean
+
+    def rho(self, strength: float) -> Tensor:
+        """ρ = r · tr(Σ_o) / n, never quite zero."""
+        return (strength * self.values.mean()).clamp_min(TINY)
+
+    def weight(self, strength: float) -> Tensor:
+        """P, (n, n)."""
+        rho = self.rho(strength)
+        inverse = self.vectors / (self.values + rho)  # columns u_i / (s_i + ρ)
+        return inverse @ (self.vectors.T @ self.cross + rho * self.vectors.T)
+
+
+@dataclass(frozen=True)
+class AffineMap:
+    """f ← f P + b with b = μ_n − μ_o P, and the strength that was chosen for it."""
+
+    weight: Tensor  # P, (n, n) in float64
+    old_mean: Tensor  # μ_o, (n,)
+    new_mean: Tensor  # μ_n, (n,)
+    strength: float
+
+    def carry(self, prototypes: GaussianPrototypes) -> GaussianPrototypes:
+        """p ← p P + b and Σ ← Pᵀ Σ P of every class; features that stand before those of the map stay as they are."""
+        own = len(self.weight)
+
+        def carried(rows: Tensor, before: Tensor | float, after: Tensor | float) -> Tensor:
+            moved = (rows[:, -own:].double() - before) @ self.weight + after
+            return torch.cat([rows[:, :-own], moved.to(rows)], dim=1)
+
+        means = carried(prototypes.means, self.old_mean, self.new_mean)
+        return prototypes.mapped(means, lambda factor: carried(factor, 0.0, 0.0))
+
+
+def fitted(old: Tensor, new: Tensor, columns: Tensor, strengths: Sequence[float] = STRENGTHS) -> AffineMap:
+    """The map of these pairs (N, n), with the strength that serves best for classes (columns, N) that it has not seen.
+
+    A task of a single class has none to leave out and takes the greatest strength, which is almost a translation.
+    """
+    parts = [columns == column for column in columns.unique()]
+    classes = [PairSums.of(old[rows], new[rows]) for rows in parts]
+    sums = total(classes)
+    strength = strengths[-1] if len(classes) == 1 else chosen(classes, sums, strengths)
+    regression = Regression.of(sums)
+    return AffineMap(regression.weight(strength), regression.old_mean, regression.new_mean, strength)
+
+
+def chosen(classes: list[PairSums], sums: PairSums, strengths: Sequence[float]) -> float:
+    """The strength with the least squared distance between carried and true means of classes that were left out."""
+    errors = torch.zeros(len(strengths), dtype=torch.float64)
+    for fold in range(min(FOLDS, len(classes))):
+        held = classes[fold::FOLDS]
+        regression = Regression.of(sums.without(total(held)))
+        old = torch.stack([part.old / part.count for part in held])
+        new = torch.stack([part.new / part.count for part in held])
+        for place, strength in enumerate(strengths):
+            errors[place] += (regression.moved(old, strength) - new).square().sum().cpu()
+    return strengths[int(errors.argmin())]
+
+
+def total(parts: list[PairSums]) -> PairSums:
+    """The sums over several parts together."""
+    return PairSums(*(sum(getattr(part, f.name) for part in parts) for f in fields(PairSums)))

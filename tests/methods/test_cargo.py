@@ -1,0 +1,168 @@
+"""CARGO: its loss has no unit, and its Gaussians go where the affine map of the current images takes them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conftest import PartialContext, TinyNet, make_blobs, make_learner, quick_learner
+from efcil.backbones.anchored import Anchored
+from efcil.methods import cargo
+from efcil.methods.cargo import Cargo, seen_twice, within_class_variance
+from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+
+FIRST, SECOND = make_blobs(["cat", "dog"], 8), make_blobs(["ant", "bee", "elk"], 8)
+QUICK = {"rebalancing": {"views": 1, "epochs": 1}}
+
+
+class Net:
+    """Features are the pixels times a factor; the newest head looks at three classes."""
+
+    feature_dim, frozen_backbone = 4, False
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.newest = torch.linspace(-1, 1, 12).reshape(3, 4) / factor
+
+    @property
+    def learner(self) -> Net:
+        return self
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def terms(unit: float) -> dict[str, Tensor]:
+    """The loss where all features are measured in another unit."""
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 4, generator=rng), torch.tensor([2, 3, 4, 2, 3, 4])
+    spread = unit * torch.randn(40, 4, generator=rng)
+    method = Cargo(Cargo.Options(damping=0.5, anchor=False))
+    method.prototypes = gaussian_prototypes(spread, torch.arange(40) % 2)
+    ctx: Any = PartialContext(first=False, known=2, model=Net(2 * unit), old=Net(unit))
+    method.before_task(ctx)
+    return method.loss(ctx, cargo.Batch(x, y))
+
+
+def test_the_loss_by_hand() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 4, generator=rng)
+    spread = torch.randn(40, 4, generator=rng)
+    variance = torch.stack([spread[column::2].T.cov().trace() for column in (0, 1)]).mean()
+    found = terms(1.0)
+    torch.testing.assert_close(found["drift"], 0.5 * x.square().sum(1).mean() / variance)  # δ = 2x − x
+    ce = F.cross_entropy(2 * x @ Net(2.0).newest.T, torch.tensor([0, 1, 2, 0, 1, 2]))
+    torch.testing.assert_close(found["ce"], ce)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 50.0])
+def test_the_unit_of_the_features_changes_nothing(unit: float) -> None:
+    torch.testing.assert_close(terms(unit), terms(1.0), rtol=1e-3, atol=1e-5)
+
+
+def test_classes_without_spread_give_numbers() -> None:
+    alike = gaussian_prototypes(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
+    assert within_class_variance(alike, 3) == pytest.approx(0, abs=1e-6)
+    assert within_class_variance(GaussianPrototypes.none(), 3) == 0
+
+
+@pytest.mark.parametrize("anchor", [False, True])
+def test_old_gaussians_follow_the_map_of_the_current_images_before_the_heads_are_balanced(
+    anchor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**QUICK, "anchor": anchor}
+    classifier = make_learner("cargo", options=options, incremental={"epochs": 3, "lr": 1e-2})
+    classifier.partial_fit(*FIRST)
+    before, own = classifier._method.prototypes, classifier._model.feature_dim
+    if anchor:
+        before = seen_twice(before)
+    seen: dict[str, Any] = {}
+
+    def fitting(old: Tensor, new: Tensor, columns: Tensor) -> Any:
+        seen["pairs"] = (old, new, columns)
+        seen["map"] = original(old, new, columns)
+        return seen["map"]
+
+    def balancing(ctx: Any, prototypes: GaussianPrototypes, settings: Any, views: list[Tensor]) -> None:
+        seen["balanced with"], seen["views"] = prototypes, views
+
+    original = cargo.fitted
+    monkeypatch.setattr(cargo, "fitted", fitting)
+    monkeypatch.setattr(cargo, "rebalance_heads", balancing)
+    classifier.partial_fit(*SECOND)
+    old, new, columns = seen["pairs"]
+    assert old.shape == new.shape == (2 * 24, own) and not torch.equal(old, new)
+    assert torch.equal(columns, torch.arange(2, 5).repeat_interleave(8).repeat(2))
+    carried = seen["map"].carry(before)
+    assert not torch.allclose(carried.means[:, -own:], before.means[:, -own:])
+    torch.testing.assert_close(seen["balanced with"].means, carried.means)
+    after = classifier._method.prototypes
+    torch.testing.assert_close(after.means[:2], carried.means)
+    for index in range(2):
+        torch.testing.assert_close(after.factors[index], carried.factors[index])
+    assert len(after) == 5
+    (view,) = seen["views"]
+    torch.testing.assert_close(after.means[2:], gaussian_prototypes(view, columns[:24]).means)
+
+
+def test_the_first_network_stays_as_it_was_and_the_other_learns(tmp_path: Path) -> None:
+    classifier = make_learner("cargo", options=QUICK, incremental={"epochs": 3, "lr": 1e-2})
+    classifier.partial_fit(*FIRST)
+    first = copy.deepcopy(classifier._model).eval()
+    images = torch.rand(4, 3, 16, 16)
+    expected = first.features(images)
+    own = expected.shape[1]
+    for lesson in (SECOND, make_blobs(["fox", "gnu"], 8)):
+        classifier.partial_fit(*lesson)
+        features = classifier._model.eval().features(images)
+        assert features.shape == (4, 2 * own)
+        torch.testing.assert_close(features[:, :own], expected, rtol=0, atol=0)
+        assert not torch.allclose(features[:, own:], expected)
+        assert all(head[:, :own].abs().sum() > 0 for head in classifier._model.heads)  # both are looked at
+    classifier.save(tmp_path / "two.efcil")
+    again = type(classifier).load(tmp_path / "two.efcil")
+    assert torch.equal(again._model.features(images), features)
+    assert (again.predict_proba(SECOND[0]) == classifier.predict_proba(SECOND[0])).all()
+    again.partial_fit(*make_blobs(["hen"], 8))  # it can go on
+    assert again._model.feature_dim == 2 * own
+
+
+def test_a_network_that_no_task_changes_needs_no_anchor() -> None:
+    classifier = quick_learner("cargo", options=QUICK, backbone_training="frozen")
+    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    assert classifier._model.feature_dim == TinyNet.feature_dim
+
+
+def test_the_gaussians_of_features_that_stand_twice() -> None:
+    features, columns = torch.randn(30, 3), torch.arange(30) % 2
+    twice = seen_twice(gaussian_prototypes(features, columns))
+    expected = gaussian_prototypes(torch.cat([features, features], 1), columns)
+    torch.testing.assert_close(twice.means, expected.means)
+    for index in range(2):
+        torch.testing.assert_close(twice.covariance(index), expected.covariance(index))
+
+
+def test_a_classifier_that_starts_with_the_network_takes_no_anchor_along(tmp_path: Path) -> None:
+    classifier = make_learner("cargo", options=QUICK)
+    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    other = classifier.untaught("cargo")
+    other.partial_fit(*FIRST)
+    assert 2 * other._model.feature_dim == classifier._model.feature_dim
+    other.save(tmp_path / "other.efcil")
+    again = type(other).load(tmp_path / "other.efcil", backbone=other._origin.given)
+    assert (again.predict(FIRST[0]) == other.predict(FIRST[0])).all()
+
+
+def test_a_compiled_lesson_compiles_the_network_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(self))
+    classifier = make_learner("cargo", options=QUICK, compile=True)
+    for lesson in (FIRST, SECOND, make_blobs(["fox", "gnu"], 8)):
+        classifier.partial_fit(*lesson)
+    assert len(compiled) == 3 and not any(isinstance(network, Anchored) for network in compiled)
