@@ -10,9 +10,26 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from efcil.analysis.claims import FAILS, HOLDS, NOT_RUN, OPEN, claims, decided, judged, one_sided, paired, upper_tail
-from efcil.analysis.claims_page import command, page
+from efcil.analysis.claims import (
+    FAILS,
+    HOLDS,
+    LEVEL,
+    NOT_RUN,
+    OPEN,
+    claims,
+    decided,
+    judged,
+    measures_of,
+    one_sided,
+    proofs,
+    questions,
+    upper_tail,
+)
+from efcil.analysis.claims_evidence import Evidence
+from efcil.analysis.claims_measures import MEASURES
+from efcil.analysis.claims_page import commands, page
 from efcil.bench.campaign import cells
+from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
 from efcil.bench.scenarios import preset_names, resolve
 from efcil.cli import main
@@ -68,12 +85,55 @@ def test_a_verdict_needs_certainty_in_its_direction(differences: list[float], re
     assert judged(differences, relation)[0] == verdict
 
 
+def test_two_seeds_decide_nothing() -> None:
+    assert judged([5.0, 5.1], ">")[0] == judged([5.0], ">")[0] == OPEN
+    assert judged([5.0, 5.1, 4.9], ">")[0] == HOLDS
+
+
+def test_one_comparison_of_many_must_be_surer_to_refute_a_claim() -> None:
+    differences = [-1.0, -2.0, -0.9]
+    verdict, above = judged(differences, ">")
+    assert verdict == FAILS and LEVEL / 10 < 1 - above < LEVEL
+    assert judged(differences, ">", among=10)[0] == OPEN
+    assert judged([-1.0, -1.01, -0.99], ">", among=10)[0] == FAILS
+    assert judged([1.0, 2.0, 0.9], ">", among=10)[0] == HOLDS  # to hold, all of them must anyway
+
+
 def test_seeds_are_paired_within_one_version_of_the_numerics() -> None:
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc"]]]}
     results = results_of({"efc++": [20.0, 30.0, 25.0], "efc": [19.0, 28.0]})
-    differences, version = paired(results, "cifar100-cold10-cpu", "efc++", "efc", "per_step_accuracy")
-    assert differences == {0: 1.0, 1: 2.0} and version == str(numerics.VERSION)
+    (comparison,) = decided(claim, Evidence(results), "cpu").comparisons
+    assert (comparison.left, comparison.right) == ((20.0, 30.0), (19.0, 28.0))
+    assert comparison.differences == (1.0, 2.0) and comparison.numerics == str(numerics.VERSION)
     mixed = results_of({"efc++": [20.0, 30.0]}) | results_of({"efc": [19.0, 28.0]}, version=1)
-    assert paired(mixed, "cifar100-cold10-cpu", "efc++", "efc", "per_step_accuracy") == ({}, "")
+    assert not decided(claim, Evidence(mixed), "cpu").comparisons
+
+
+def test_a_number_stands_for_itself_and_a_margin_can_be_a_share() -> None:
+    results = Evidence(results_of({"efc++": [20.0, 21.0, 19.0], "efc": [24.0, 25.0, 23.0]}))
+
+    def verdict(left: Any, relation: str, right: Any, margin: Any = 1) -> str:
+        claim = {**CLAIM, "compare": [[left, relation, [right]]], "margin": margin}
+        return decided(claim, results, "cpu").by_preset["cifar100-cold10-cpu"]
+
+    assert [verdict("efc++", ">", number) for number in (10, 20.1, 30)] == [HOLDS, OPEN, FAILS]
+    assert [verdict(number, ">", "efc++") for number in (10, 30)] == [FAILS, HOLDS]
+    assert [verdict("efc++", "=", "efc", share) for share in ("10%", "30%")] == [FAILS, HOLDS]
+
+
+def test_a_claim_on_one_method_compares_its_measures() -> None:
+    claim = {**CLAIM, "method": "efc++", "compare": [["A_step", ">", ["F"]]]}
+    (comparison,) = decided(claim, Evidence(results_of({"efc++": [20.0, 30.0, 25.0]})), "cpu").comparisons
+    assert comparison.differences == (20.0, 30.0, 25.0) and comparison.what == "A_step > F"
+
+
+def test_the_accuracy_on_the_first_task_and_on_later_ones_is_that_of_the_last_step() -> None:
+    results = results_of({"efc++": [20.0]})
+    for row in results.values():
+        row |= {"accuracy_per_task": "60.00 10.00 30.00", "kept_bytes": "2500000"}
+    expected = {"accuracy on the first task": 60.0, "accuracy on later tasks": 20.0, "kept MB": 2.5, "A_step": 20.0}
+    for name, value in expected.items():
+        assert Evidence(results).values("cifar100-cold10-cpu", "efc++", name)[0].number == value
 
 
 def test_a_claim_holds_only_if_all_of_it_does() -> None:
@@ -81,41 +141,61 @@ def test_a_claim_holds_only_if_all_of_it_does() -> None:
     ahead = {"efc++": [30.0, 31.0, 32.0], "efc": [20.0, 21.1, 22.0]}
 
     def verdict(lwf: list[float]) -> str:
-        return decided(claim, results_of({**ahead, "lwf": lwf}), "cpu").by_preset["cifar100-cold10-cpu"]
+        results = results_of({**ahead, "lwf": lwf})
+        return decided(claim, Evidence(results), "cpu").by_preset["cifar100-cold10-cpu"]
 
     assert verdict([10.0, 11.0, 12.1]) == HOLDS
     assert verdict([40.0, 41.0, 42.1]) == FAILS
     assert verdict([29.0, 35.0, 30.0]) == OPEN
-    assert verdict([10.0]) == OPEN  # one common seed is too few
-    assert decided(claim, {}, "cpu").by_preset == {"cifar100-cold10-cpu": NOT_RUN}
+    assert verdict([10.0]) == f"{OPEN} (1 seed)"
+    assert verdict([10.0, 11.0]) == f"{OPEN} (2 seeds)"
+    assert verdict([]) == OPEN  # half of the claim was not run
+    assert decided(claim, Evidence({}), "cpu").by_preset == {"cifar100-cold10-cpu": NOT_RUN}
 
 
 def test_a_gain_compares_two_scenarios_seed_by_seed() -> None:
     claim = {**CLAIM, "gain": ["efc++", "efc"], "scenarios": ["cifar100-cold10", "cifar100-warm10"]}
     cold = results_of({"efc++": [30.0, 31.0, 32.0], "efc": [20.0, 21.1, 22.0]})
     warm = results_of({"efc++": [50.0, 51.0, 52.0], "efc": [49.0, 50.1, 51.0]}, "cifar100-warm10-cpu")
-    (comparison,) = decided(claim, cold | warm, "cpu").comparisons
+    (comparison,) = decided(claim, Evidence(cold | warm), "cpu").comparisons
     assert comparison.differences == pytest.approx((9.0, 9.0, 9.0)) and comparison.verdict == HOLDS
 
 
 def test_every_claim_can_be_run() -> None:
-    """Scenarios that some preset has, methods that exist, and a command that names them all."""
+    """Scenarios that some preset has, methods and measures that exist, and a command that names them all."""
     listed = claims()
-    assert len(listed) >= 20 and len({claim["id"] for claim in listed}) == len(listed)
+    assert len(listed) >= 60 and len({claim["id"] for claim in listed}) == len(listed)
+    checked = set()
     for claim in listed:
-        words = command(claim, ["cpu", "fast"])
+        assert set(measures_of(claim)) <= MEASURES.keys(), claim["id"]
+        words = commands(claim, ["cpu", "fast"])[0]
         presets = words.split("--presets ")[1].split()[0].split(",")
         assert set(presets) <= set(preset_names())
-        for method in words.split("--methods ")[1].split():
+        for method in expanded(words.split("--methods ")[1].split(" --")[0].split()):
             (cell,) = cells(presets[:1], [method], [0])
-            resolve(cell.preset, cell.method, 0, cell.changes)
+            if cell.key not in checked:
+                checked.add(cell.key)
+                resolve(cell.preset, cell.method, 0, cell.changes)
+
+
+def test_what_is_derived_has_its_test_and_what_is_asked_has_its_claims() -> None:
+    root = Path(__file__).parents[2]
+    for proof in proofs():
+        for name in proof["tests"]:
+            path, _, function = name.partition("::")
+            assert f"\ndef {function}(" in (root / path).read_text(), name
+    ids = {claim["id"] for claim in claims()}
+    assert questions() and all(set(question["claims"]) <= ids for question in questions())
 
 
 def test_the_page_tells_every_claim_and_its_numbers() -> None:
-    results = results_of({"efc++": [30.0, 31.0, 32.0], "efc": [20.0, 21.1, 22.0]})
-    text = page([[decided(claim, results, "cpu")] for claim in claims()], ["cpu"])
-    assert all(claim["says"] in text for claim in claims())
-    assert "| `efc++ > efc` (holds) | cifar100-cold10-cpu | 3 | +10.0 ± 0.1 | 0.000 |" in text
+    evidence = Evidence(results_of({"efc++": [30.0, 31.0, 32.0], "efc": [20.0, 21.1, 22.0], "r-dfcil": [29.0]}))
+    text = page([[decided(claim, evidence, "cpu")] for claim in claims()], ["cpu"], evidence)
+    assert all(entry["says"] in text for entry in (*claims(), *proofs()))
+    row = "| `efc++ > efc` (holds) | cifar100-cold10-cpu | 3 | 31.0 | 21.0 | +10.0 ± 0.1 | 0.000 | 2 |"
+    assert row in text
+    assert "| `efc++ > r-dfcil` | cifar100-cold10-cpu | 1 | 30.0 | 29.0 | +1.0 |  | 2 |" in text
+    assert "| `r-dfcil` | 42.1 | 29.0 (1 seed) |" in text and "| `efc` | 43.6 | 21.0 ± 1.0 (3 seeds) |" in text
 
 
 def test_the_command_writes_the_page_and_refuses_what_is_not_there(
@@ -129,6 +209,10 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
     assert main(["claims", "--results", str(table), "--json"]) == 0
     told: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert {claim["id"] for claim in told} == {claim["id"] for claim in claims()}
+    assert main(["claims", "--results", str(table), "--runs", str(tmp_path / "none")]) == 2
+    assert "There is no folder" in capsys.readouterr().err
+    assert main(["claims", "--results", str(table), "--runs", str(tmp_path)]) == 2
+    assert "There is no finished run" in capsys.readouterr().err
     assert main(["claims", "--results", str(tmp_path / "none.csv")]) == 2
     assert "There is no results file" in capsys.readouterr().err
     assert main(["claims", "--results", str(table), "--scales", "huge"]) == 2
@@ -138,5 +222,6 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
 def test_the_page_of_the_project_is_what_its_results_say(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     out = tmp_path / "CLAIMS.md"
-    assert main(["claims", "--results", str(root / "results" / "runs.csv"), "--out", str(out)]) == 0
+    results, figures = (str(root / "results" / name) for name in ("runs.csv", "figures"))
+    assert main(["claims", "--results", results, "--figures", figures, "--out", str(out)]) == 0
     assert out.read_text() == (root / "CLAIMS.md").read_text(), "run efcil claims --out CLAIMS.md"

@@ -21,11 +21,10 @@ from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
 from efcil.analysis.readers import features, labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
-from efcil.bench.runs import run, run_name
+from efcil.bench.runs import Unwatched, run, run_name
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.engine import numerics
-from efcil.engine.progress import Silent
 
 SMALL = ("width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=6")
 MEMORY = ("options.statistics_view=eval",)
@@ -33,12 +32,6 @@ REBALANCED = (*MEMORY, "options.rebalancing.epochs=5")
 RunFolder = Callable[..., Path]
 SKIPPED = ("stream.kind=cold", "stream.first_classes=0", "stream.skip_classes=4")
 WARM = ("stream.kind=warm", "stream.first_classes=4")
-
-
-class Quiet(Silent):
-    def begin(self, metrics: dict[str, Any], work: list[int]) -> None: ...
-
-    def finished_step(self, metrics: dict[str, Any]) -> None: ...
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +44,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         config = resolve("digits-cold5", method, seed, [*SMALL, "incremental.epochs=3", *own, *changes])
         folder = out / run_name("digits-cold5", config, changes) / str(keep_states)
         if folder not in made:
-            run(config, "digits-cold5", folder, Quiet(), keep_states=keep_states)
+            run(config, "digits-cold5", folder, Unwatched(), keep_states=keep_states)
             made[folder] = True
         return folder
 
@@ -178,14 +171,21 @@ def test_figure_5_is_the_drift_of_class_means_written_out(small_run: RunFolder, 
     (run,) = read_runs([folder])
     task = run.stream(None).task(1)
     before, after = (IncrementalClassifier.load(path) for path in run.states[:2])
-    efm = after._method.state()["efm"].double().numpy()
-    total = 0.0
+    efm, held = (model._method.state()["efm"].double().numpy() for model in (after, before))
+    values, vectors = np.linalg.eigh(held)
+    range_of_held = vectors[:, values > 1e-7 * values.max()]
+    total, along, whole = 0.0, 0.0, 0.0
     for name in task.classes:
         images = task.train.subset(torch.from_numpy(np.flatnonzero(task.train_labels == name)))
         delta = (features(after, images).double().mean(0) - features(before, images).double().mean(0)).numpy()
         total += delta @ efm @ delta / len(task.classes)
+        along += float(((delta @ range_of_held) ** 2).sum()) / len(task.classes)
+        whole += float((delta**2).sum()) / len(task.classes)
     shown = next(row for row in rows if (row["method"], row["step"]) == ("efc++", "2"))
     assert total > 0 and float(shown["drift"]) == pytest.approx(total, rel=1e-3)
+    assert range_of_held.shape[1] == 3 and 0 < along < whole
+    split = [float(shown[name]) for name in ("along_previous", "across_previous")]
+    assert split == pytest.approx([along, whole - along], rel=1e-3)
 
 
 def test_figure_5_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
@@ -206,6 +206,7 @@ def test_runs_of_other_numerics_are_another_curve(small_run: RunFolder) -> None:
 # 9
 
 
+@pytest.mark.slow
 def test_figure_9_true_means_are_at_distance_0_and_unmoved_prototypes_are_fixed_ones(
     small_run: RunFolder, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_figure_9_true_means_are_at_distance_0_and_unmoved_prototypes_are_fixed_
     assert all(row["updated"] == row["fixed"] for row in kept)
 
 
+@pytest.mark.slow
 def test_figure_9_compares_a_warm_start_with_the_same_stream_without_its_step_0(
     small_run: RunFolder, tmp_path: Path
 ) -> None:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import make_blobs, missing, write_class_folders
+from conftest import make_blobs, write_class_folders
 from efcil.cli import main
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 TINY = ["width=4", "stem_stride=2", "data.images_per_class=20", "first.epochs=1", "first.rotation=false"]
 TINY += ["incremental.epochs=1"]
 DESKTOP, TELEPHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        missing("chromium is not installed; Debian has it: apt-get install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        missing("playwright is not installed; it comes with the extra dev")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +58,7 @@ class Visit:
 
     def __init__(self, browser: Any, report: Path, size: dict[str, int], scheme: str = "light") -> None:
         self.context = browser.new_context(viewport=size, color_scheme=scheme)
+        self.context.set_default_timeout(600_000)  # milliseconds, on a machine that has much else to do
         self.page = self.context.new_page()
         self.troubles: list[str] = []
         self.requests: list[str] = []

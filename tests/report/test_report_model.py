@@ -116,7 +116,7 @@ def test_photos_of_other_classes_have_a_curve_of_their_own(model: Path, tmp_path
     assert answers.familiarity is not None
     shares = [f"{100 * float(np.mean(answers.familiarity < place / 100)):.1f}" for place in range(101)]
     assert series["photos of other classes (rightly rejected)"] == shares
-    assert "Of 10 photos that were given" in page.text
+    assert "Of 10 photos that were given" in page.text and "8 more are of classes that it was never taught" in page.text
 
 
 def test_photos_of_other_classes_alone_are_refused(

@@ -1,48 +1,51 @@
-"""The paper's claims, each decided by results over paired seeds: holds, does not hold, or cannot be told at this scale.
+"""The paper's claims, each decided by runs over paired seeds: holds, does not hold, or cannot be told at this scale.
 
-Two methods of one preset are compared seed by seed, which takes out what a class order does to both. The mean of the
+Two runs of one preset are compared seed by seed, which takes out what a class order does to both. The mean of the
 differences is tested with Student's t, one-sided at 5 % for "above"; "level" means that the whole 90 % interval of the
-mean lies within a margin. One seed tells nothing.
+mean lies within a margin. Fewer than three seeds tell nothing. A claim of k comparisons fails only if one of them is
+the other way round at 5 % / k: among many, some look so by chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from statistics import mean, stdev
 from typing import Any
 
 import yaml
 
-from efcil.bench.campaign import cells
-from efcil.bench.results import Cell, Results, Row, newest_rows
+from efcil.analysis.claims_evidence import Evidence, Value, Values
+from efcil.bench.grids import expanded
 from efcil.bench.scenarios import preset_names
 
 HOLDS, FAILS, OPEN, NOT_RUN = "holds", "does not hold", "not resolvable", "not run"
 LEVEL = 0.05  # of the tests
-MARGIN = 1.0  # points of accuracy that count as level
-METRICS = {
-    "per_step_accuracy": "A_step",
-    "average_forgetting": "F",
-    "plasticity": "PL",
-    "average_incremental_accuracy": "A_inc",
-    "seconds": "seconds",
-}
-Differences = dict[int, float]  # by seed
+SEEDS = 3  # fewer decide nothing
+MARGIN = 1.0  # points of accuracy that count as level, where a claim does not say otherwise
+RELATIONS = (">", "~", "=")
+Side = str | float  # a method, a measure, or a number
+Pair = tuple[str, str, str, Values, Values]  # in words, preset, relation, and what is on both sides
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What paired seeds say about one method against another."""
+    """What paired seeds say about one run, or one measure of it, against another."""
 
     what: str  # such as "efc++ > efc"
     preset: str
-    differences: tuple[float, ...]
+    left: tuple[float, ...]
+    right: tuple[float, ...]
     verdict: str
     probability: float  # of so great a difference, or so small a one for level, if the claim were wrong
     numerics: str
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        return tuple(left - right for left, right in zip(self.left, self.right, strict=True))
 
     @property
     def mean(self) -> float:
@@ -55,7 +58,7 @@ class Verdict:
 
     claim: Mapping[str, Any]
     comparisons: tuple[Comparison, ...]
-    missing: Mapping[str, tuple[str, ...]]  # preset → comparisons without two common seeds
+    missing: Mapping[str, tuple[str, ...]]  # preset → comparisons without a common seed
 
     @property
     def by_preset(self) -> dict[str, str]:
@@ -64,84 +67,170 @@ class Verdict:
         return {preset: self._of(preset) for preset in presets}
 
     def _of(self, preset: str) -> str:
-        said = [comparison.verdict for comparison in self.comparisons if comparison.preset == preset]
+        own = [comparison for comparison in self.comparisons if comparison.preset == preset]
+        said = [comparison.verdict for comparison in own]
         if not said:
             return NOT_RUN
         if FAILS in said:
             return FAILS
-        return HOLDS if all(one == HOLDS for one in said) and not self.missing.get(preset) else OPEN
+        if all(one == HOLDS for one in said) and not self.missing.get(preset):
+            return HOLDS
+        fewest = min(len(comparison.left) for comparison in own)
+        return OPEN if fewest >= SEEDS else f"{OPEN} ({fewest} seed{'s' if fewest > 1 else ''})"
 
 
 def claims() -> list[dict[str, Any]]:
-    """All claims, in the order of the paper."""
+    """All claims that runs can decide, in the order of the paper."""
+    return [entry for entry in _entries() if "compare" in entry or "gain" in entry]
+
+
+def proofs() -> list[dict[str, Any]]:
+    """What the paper derives, each with the tests that show it or its error."""
+    return [entry for entry in _entries() if "tests" in entry]
+
+
+def questions() -> list[dict[str, Any]]:
+    """What our results leave open about the paper's, each with the claims that bear on it."""
+    return [entry for entry in _entries() if "asks" in entry]
+
+
+@cache
+def _entries() -> list[dict[str, Any]]:
     text = files("efcil.analysis").joinpath("claims.yaml").read_text(encoding="utf-8")
     found: list[dict[str, Any]] = yaml.safe_load(text)
     return found
 
 
-def decided(claim: Mapping[str, Any], results: Results, scale: str) -> Verdict:
-    """The claim by the presets of this scale, such as cpu or fast."""
-    metric = claim.get("metric", "per_step_accuracy")
-    presets = [name for scenario in claim["scenarios"] if (name := f"{scenario}-{scale}") in preset_names()]
+def presets_of(claim: Mapping[str, Any], scale: str) -> list[str]:
+    """The presets of this scale that the claim is about, such as cpu or fast."""
+    return [name for scenario in claim["scenarios"] if (name := f"{scenario}-{scale}") in preset_names()]
+
+
+def decided(claim: Mapping[str, Any], evidence: Evidence, scale: str) -> Verdict:
+    """The claim by the presets of this scale."""
+    pairs = list(compared(claim, presets_of(claim, scale), evidence))
     comparisons: list[Comparison] = []
     missing: dict[str, tuple[str, ...]] = {}
-    for what, preset, relation, found in compared(claim, presets, results, metric):
-        differences, numerics = found
-        if len(differences) < 2:
+    for what, preset, relation, left, right in pairs:
+        seeds = sorted(s for s in left.keys() & right.keys() if left[s].numerics == right[s].numerics)
+        if not seeds:
             missing[preset] = (*missing.get(preset, ()), what)
-        else:
-            values = tuple(differences[seed] for seed in sorted(differences))
-            comparisons.append(Comparison(what, preset, values, *judged(values, relation), numerics))
+            continue
+        first, second = (tuple(side[seed].number for seed in seeds) for side in (left, right))
+        among = sum(pair[1] == preset for pair in pairs)
+        judgement = judged(
+            [a - b for a, b in zip(first, second, strict=True)], relation, margin_of(claim, second), among
+        )
+        version = "/".join(sorted({left[seed].numerics for seed in seeds}))
+        comparisons.append(Comparison(what, preset, first, second, *judgement, version))
     return Verdict(claim, tuple(comparisons), missing)
 
 
-def compared(
-    claim: Mapping[str, Any], presets: Sequence[str], results: Results, metric: str
-) -> Iterator[tuple[str, str, str, tuple[Differences, str]]]:
-    """Every comparison of a claim: in words, preset, relation, and the difference of each common seed."""
+def margin_of(claim: Mapping[str, Any], reference: Sequence[float]) -> float:
+    """What counts as level; ``20%`` is of the right side."""
+    margin = claim.get("margin", MARGIN)
+    if isinstance(margin, str):
+        return float(margin.removesuffix("%")) / 100 * abs(mean(reference))
+    return float(margin)
+
+
+def compared(claim: Mapping[str, Any], presets: Sequence[str], evidence: Evidence) -> Iterator[Pair]:
+    """Every comparison of a claim, with the values of both sides by seed."""
     if "gain" in claim:
-        better, worse = claim["gain"]
         if len(presets) == 2:
-            here, there = (paired(results, preset, better, worse, metric) for preset in presets)
-            both = {seed: here[0][seed] - there[0][seed] for seed in here[0].keys() & there[0].keys()}
-            what = f"{better} − {worse} on {presets[0]} > on {presets[1]}"
-            yield what, presets[0], ">", (both, "/".join(sorted({here[1], there[1]} - {""})))
+            better, worse = claim["gain"]
+            here, there = (lead(claim, preset, evidence) for preset in presets)
+            yield f"{better} − {worse} on {presets[0]} > on {presets[1]}", presets[0], ">", here, there
         return
     for preset in presets:
         for left, relation, right in claim["compare"]:
-            for better in [left] if isinstance(left, str) else left:
-                for worse in right:
-                    found = paired(results, preset, better, worse, metric)
-                    yield f"{better} {relation} {worse}", preset, relation, found
+            for better in sides(left):
+                for worse in sides(right):
+                    if better != worse:
+                        values = both_values(claim, preset, evidence, better, worse)
+                        yield f"{better} {relation} {worse}", preset, relation, *values
 
 
-def paired(results: Results, preset: str, better: str, worse: str, metric: str) -> tuple[Differences, str]:
-    """The difference of two methods for every seed that both have, made with the same numerics, and its version."""
-    first, second = rows_by_seed(results, preset, better), rows_by_seed(results, preset, worse)
-    common = {s for s in first.keys() & second.keys() if first[s]["numerics"] == second[s]["numerics"]}
-    differences = {seed: float(first[seed][metric]) - float(second[seed][metric]) for seed in common}
-    return differences, next((first[seed]["numerics"] for seed in sorted(common)), "")
+def sides(part: Side | Sequence[Side]) -> list[Side]:
+    """One side of a comparison as a list, with every @NAME replaced by its methods."""
+    found: list[Side] = []
+    for side in [part] if isinstance(part, str | int | float) else part:
+        found += expanded([side]) if isinstance(side, str) else [float(side)]
+    return found
 
 
-def rows_by_seed(results: Results, preset: str, method: str) -> dict[int, Row]:
-    cell: Cell = cells([preset], [method], [0])[0]
-    seeds = sorted({int(key[3]) for key in results if key[:3] == cell.key[:3]})
-    rows = newest_rows(results, [replace(cell, seed=seed) for seed in seeds])
-    return {int(row["seed"]): row for row in rows}
+def both_values(
+    claim: Mapping[str, Any], preset: str, evidence: Evidence, better: Side, worse: Side
+) -> tuple[Values, Values]:
+    """The values of two sides; a number stands for itself in every seed that the other side has."""
+    found = [side if isinstance(side, float) else values_of(claim, preset, evidence, side) for side in (better, worse)]
+    first, second = found
+    if isinstance(first, float) and not isinstance(second, float):
+        return constant(first, second), second
+    if isinstance(second, float) and not isinstance(first, float):
+        return first, constant(second, first)
+    if isinstance(first, float) or isinstance(second, float):
+        raise ValueError(f"claim {claim['id']} compares two numbers")
+    return first, second
 
 
-def judged(differences: Sequence[float], relation: str) -> tuple[str, float]:
+def constant(number: float, other: Values) -> Values:
+    return {seed: Value(number, value.numerics) for seed, value in other.items()}
+
+
+def values_of(claim: Mapping[str, Any], preset: str, evidence: Evidence, side: str) -> Values:
+    """A side is a measure where the claim is about one method, and a method where it is about one measure."""
+    if "method" in claim:
+        return evidence.values(preset, claim["method"], side)
+    return evidence.values(preset, side, metric_of(claim))
+
+
+def metric_of(claim: Mapping[str, Any]) -> str:
+    return str(claim.get("metric", "A_step"))
+
+
+def measures_of(claim: Mapping[str, Any]) -> list[str]:
+    """The names of all measures that the claim compares."""
+    if "method" not in claim:
+        return [metric_of(claim)]
+    return [side for side in named(claim) if isinstance(side, str)]
+
+
+def methods_of(claim: Mapping[str, Any]) -> list[str]:
+    """All methods that the claim compares, as `efcil bench --methods` takes them; @NAME stays as it is."""
+    if "method" in claim:
+        return [claim["method"]]
+    return list(dict.fromkeys(side for side in named(claim) if isinstance(side, str)))
+
+
+def named(claim: Mapping[str, Any]) -> Iterable[Side]:
+    for part in [claim["gain"]] if "gain" in claim else claim["compare"]:
+        for side in part:
+            yield from [s for s in ([side] if isinstance(side, str | int | float) else side) if s not in RELATIONS]
+
+
+def lead(claim: Mapping[str, Any], preset: str, evidence: Evidence) -> Values:
+    """By how much the better of a gain is ahead, for every seed that both have."""
+    better, worse = (evidence.values(preset, method, metric_of(claim)) for method in claim["gain"])
+    common = [seed for seed in better.keys() & worse.keys() if better[seed].numerics == worse[seed].numerics]
+    return {seed: Value(better[seed].number - worse[seed].number, better[seed].numerics) for seed in common}
+
+
+def judged(differences: Sequence[float], relation: str, margin: float = MARGIN, among: int = 1) -> tuple[str, float]:
     """The verdict on "above" (>), "level or above" (~) or "level" (=), and the probability that it rests on."""
+    if len(differences) < SEEDS:
+        return OPEN, math.nan
+    against = LEVEL / among
     if relation == ">":
         above = one_sided(differences)
-        return (HOLDS if above < LEVEL else FAILS if 1 - above < LEVEL else OPEN), above
-    not_below = one_sided([d + MARGIN for d in differences])  # small: surely not more than the margin below
-    not_above = one_sided([MARGIN - d for d in differences])
+        return (HOLDS if above < LEVEL else FAILS if 1 - above < against else OPEN), above
+    not_below = one_sided([d + margin for d in differences])  # small: surely not more than the margin below
+    not_above = one_sided([margin - d for d in differences])
     if relation == "~":
-        return (HOLDS if not_below < LEVEL else FAILS if 1 - not_below < LEVEL else OPEN), not_below
+        return (HOLDS if not_below < LEVEL else FAILS if 1 - not_below < against else OPEN), not_below
     outside = min(1 - not_below, 1 - not_above)
     level = max(not_below, not_above)
-    return (HOLDS if level < LEVEL else FAILS if outside < LEVEL else OPEN), level
+    return (HOLDS if level < LEVEL else FAILS if outside < against else OPEN), level
 
 
 def one_sided(differences: Sequence[float]) -> float:

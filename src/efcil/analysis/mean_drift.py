@@ -1,4 +1,7 @@
-"""Figure 5: how far the class means of a task move along E_t while the task is learnt (Eqs. 18-20)."""
+"""Figure 5: how far the class means of a task move along E_t while the task is learnt (Eqs. 18-20).
+
+Its numbers say too how far they move along E_{t-1}, which holds the features back meanwhile, and how far across it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from efcil.analysis.readers import Run, average, columns, features, memory_of, same_scenario, spread, streams, tracked
 from efcil.analysis.style import Rows, looks, panels
 from efcil.classifier import IncrementalClassifier
+from efcil.engine.numerics import above_rounding
 from efcil.errors import UserError
-from efcil.paper.drift import task_drift
+from efcil.paper.drift import mean_drift, task_drift
+from efcil.paper.efm import spectrum
 from efcil.paper.prototypes import class_means
 
 
@@ -23,17 +30,28 @@ def mean_drifts(runs: Sequence[Run], data_root: Path | None) -> Rows:
     images = streams(runs, data_root)
     rows: Rows = []
     for run, task in tracked(work, "drift of class means"):
-        before, after = IncrementalClassifier.load(run.states[task - 1]), memory_of(run.states[task])
-        drift = drift_of_task(before, after[0], after[1].efm, images[run.folder].task(task))
-        rows.append({"method": run.label, "seed": run.seed, "step": run.steps[task], "drift": drift})
+        (before, held), (after, memory) = memory_of(run.states[task - 1]), memory_of(run.states[task])
+        old, new = means_of_task(before, after, images[run.folder].task(task))
+        drift = float(task_drift(old, new, memory.efm.cpu().double()))
+        along, across = split_by_range(mean_drift(old, new), held.efm.cpu())
+        about = {"method": run.label, "seed": run.seed, "step": run.steps[task], "drift": drift}
+        rows.append({**about, "along_previous": along, "across_previous": across})
     return rows
 
 
-def drift_of_task(before: IncrementalClassifier, after: IncrementalClassifier, efm: Any, task: Any) -> float:
-    """Δ of Eq. 20 from the training images of the task, as they are."""
+def means_of_task(before: IncrementalClassifier, after: IncrementalClassifier, task: Any) -> tuple[Tensor, Tensor]:
+    """μ_{t-1} and μ_t of Eq. 18 from the training images of the task, as they are, each (classes, n)."""
     names = columns(after, task.train_labels)
     old, new = (class_means(features(model, task.train).double(), names) for model in (before, after))
-    return float(task_drift(old, new, efm.cpu().double()))
+    return old, new
+
+
+def split_by_range(drift: Tensor, efm: Tensor) -> tuple[float, float]:
+    """The mean squared length of drifts (classes, n) within the range of an EFM, and outside it."""
+    values, vectors = spectrum(efm)
+    along = drift @ vectors[:, above_rounding(values, efm.dtype)]
+    within, whole = (float(part.square().sum(1).mean()) for part in (along, drift))
+    return within, max(0.0, whole - within)
 
 
 def draw(rows: Rows) -> Any:

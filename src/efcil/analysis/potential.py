@@ -82,6 +82,7 @@ def potential(runs: Sequence[Run], data_root: Path | None) -> Rows:
         classifier, task = IncrementalClassifier.load(run.folder / "state.efcil"), everything(run.stream(data_root))
         rows.append(
             {
+                "run": run.folder.name,
                 "network": "joint" if run not in frozen else "frozen",
                 "first_classes": run.metrics["classes_per_task"][0],
                 "seed": run.seed,

@@ -1,13 +1,14 @@
-"""`efcil claims`: what results say about the paper's claims."""
+"""`efcil claims`: what results and figures say about the paper's claims."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from efcil.commands.arguments import add_command, add_json
+from efcil.commands.arguments import add_command, add_data_root, add_json
 
 
 def add(commands: Any) -> None:
@@ -15,6 +16,17 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--results", type=Path, default=Path("results/runs.csv"), metavar="CSV", help="(results/runs.csv)"
     )
+    command.add_argument(
+        "--figures",
+        type=Path,
+        default=Path("results/figures"),
+        metavar="DIR",
+        help="where the numbers of figures are (results/figures)",
+    )
+    command.add_argument(
+        "--runs", type=Path, metavar="DIR", help="first add to them what the finished runs in this folder tell"
+    )
+    add_data_root(command)
     command.add_argument(
         "--scales",
         default="fast,cpu",
@@ -26,18 +38,25 @@ def add(commands: Any) -> None:
 
 
 def claims(args: argparse.Namespace) -> None:
-    """Decide the paper's claims by the results of campaigns, over paired seeds: holds, does not hold, or open."""
+    """Decide the paper's claims by results and figures of runs, over paired seeds: holds, does not hold, or open."""
     from efcil.analysis.claims import claims, decided
-    from efcil.analysis.claims_page import as_json, page, summary
+    from efcil.analysis.claims_evidence import Evidence
+    from efcil.analysis.claims_page import as_json, checked, page, summary
     from efcil.bench.results import read_existing_results
     from efcil.commands.output import print_rows
     from efcil.engine.state import write_text
 
-    results = read_existing_results(args.results)
-    scales = args.scales.split(",")
-    verdicts = [[decided(claim, results, scale) for scale in scales] for claim in claims()]
+    results, scales, listed = read_existing_results(args.results), args.scales.split(","), claims()
+    checked(scales)
+    if args.runs:
+        from efcil.analysis.claims_figures import finished_runs, gather
+
+        for line in gather(finished_runs(args.runs), listed, scales, args.figures, args.data_root):
+            print(line, file=sys.stderr)
+    evidence = Evidence(results, args.figures)
+    verdicts = [[decided(claim, evidence, scale) for scale in scales] for claim in listed]
     if args.out:
-        write_text(args.out, page(verdicts, scales))
+        write_text(args.out, page(verdicts, scales, evidence))
         print(args.out)
     elif args.json:
         print(json.dumps(as_json(verdicts, scales), indent=2))

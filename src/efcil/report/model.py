@@ -112,7 +112,7 @@ def model_page(store: Store, photos: Photos | None, seen: Progress) -> ModelPage
     ]
     return ModelPage(
         store.path.name,
-        lead(about, drawn, known),
+        lead(about, drawn, known, strangers),
         facts(about, classifier),
         tiles(about, drawn, known),
         [section for section in made if section.figures or section.tables or section.text],
@@ -150,11 +150,13 @@ def judged_photos(classifier: IncrementalClassifier, photos: Photos, seen: Progr
 # What comes first
 
 
-def lead(about: dict[str, Any], drawn: Judged | None, known: Judged | None) -> str:
+def lead(about: dict[str, Any], drawn: Judged | None, known: Judged | None, strangers: Judged | None) -> str:
     image = "IMAGES" if about["images_inside"] else "no image"
     text = f"It knows {len(about['classes'])} classes, and {image} is inside the file."
     if known is not None:
-        return f"{text} Of {len(known.names)} photos that were given it names {known.accuracy:.1f} % rightly."
+        text += f" Of {len(known.names)} photos that were given it names {known.accuracy:.1f} % rightly."
+        others = 0 if strangers is None else len(strangers.names)
+        return f"{text} {others} more are of classes that it was never taught." if others else text
     if drawn is not None:
         estimate = f"Of draws from what it keeps of each class it names {drawn.accuracy:.1f} % rightly"
         return f"{text} {estimate}; --photos FOLDER measures it on photos."

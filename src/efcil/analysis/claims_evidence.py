@@ -1,0 +1,111 @@
+"""What is known of each run: its row of the results, and its rows in the CSV files of figures, paired later by seed.
+
+The numbers of figures live in results/figures/PRESET/figureN.csv, one file for all runs of a preset; its first columns
+say which run each row is from. A row counts only for the very settings that it was made with.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from efcil.analysis.claims_measures import MEASURES, Measure
+from efcil.bench.campaign import cells
+from efcil.bench.results import Results, Row, newest_rows
+from efcil.errors import UserError, unknown
+
+FIGURES = Path("results/figures")
+IDENTITY = ("method", "seed", "numerics", "config_digest")
+MAKE = "efcil claims --runs RUNS"
+
+
+class Value(NamedTuple):
+    """A number of one run, and the version of the numerics that made it."""
+
+    number: float
+    numerics: str
+
+
+Values = dict[int, Value]  # by seed
+
+
+def figure_path(figures: Path, preset: str, figure: str) -> Path:
+    return figures / preset / f"figure{figure}.csv"
+
+
+def read_figure(path: Path) -> list[Row]:
+    """The rows of a figure's CSV; none if there is no such file."""
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as the numbers of a figure ({error}).") from None
+    whole = set(IDENTITY) <= set(reader.fieldnames or ())
+    if not whole or any(None in row or None in row.values() for row in rows):
+        raise UserError(f"{path} is not a figure's table of runs; remove it and make it anew: {MAKE}")
+    return rows
+
+
+@dataclass
+class Evidence:
+    """Results and figures, as far as they are there."""
+
+    results: Results
+    figures: Path = FIGURES
+    _files: dict[Path, list[Row]] = field(default_factory=dict)
+    _runs: dict[tuple[str, str, str], dict[int, list[Row]]] = field(default_factory=dict)
+
+    def values(self, preset: str, method: str, name: str) -> Values:
+        """A measure of this method on this preset for every seed that has it."""
+        if name not in MEASURES:
+            raise unknown("measure", name, MEASURES)
+        measure = MEASURES[name]
+        rows = self._rows(preset, method, measure.figure)
+        found = {seed: (self._number(measure, own, preset), own[0]["numerics"]) for seed, own in rows.items()}
+        return {seed: Value(number, version) for seed, (number, version) in found.items() if number is not None}
+
+    def has_figure(self, preset: str, figure: str) -> bool:
+        return figure_path(self.figures, preset, figure).exists()
+
+    def _number(self, measure: Measure, rows: list[Row], preset: str) -> float | None:
+        try:
+            return measure.of(rows)
+        except (KeyError, ValueError) as error:
+            where = figure_path(self.figures, preset, measure.figure) if measure.figure else "a row of the results"
+            raise UserError(f"{where} lacks a number or has a wrong one ({error}); make it anew.") from None
+
+    def _rows(self, preset: str, method: str, figure: str) -> dict[int, list[Row]]:
+        """The rows of a figure, or else of the results, by seed; looked up once, since settings resolve slowly."""
+        key = preset, method, figure
+        if key not in self._runs:
+            of = self._of_figure(preset, method, figure) if figure else self._of_results(preset, method)
+            self._runs[key] = of
+        return self._runs[key]
+
+    def _of_results(self, preset: str, method: str) -> dict[int, list[Row]]:
+        (cell,) = cells([preset], [method], [0])
+        seeds = sorted({int(key[3]) for key in self.results if key[:3] == cell.key[:3]})
+        rows = newest_rows(self.results, [replace(cell, seed=seed) for seed in seeds])
+        return {int(row["seed"]): [row] for row in rows}
+
+    def _of_figure(self, preset: str, method: str, figure: str) -> dict[int, list[Row]]:
+        path = figure_path(self.figures, preset, figure)
+        if path not in self._files:
+            self._files[path] = read_figure(path)
+        (cell,) = cells([preset], [method], [0])
+        found: dict[int, list[Row]] = {}
+        for row in self._files[path]:
+            if row["config_digest"] == cell.config_digest:
+                found.setdefault(int(row["seed"]), []).append(row)
+        return {seed: newest(rows) for seed, rows in found.items()}
+
+
+def newest(rows: list[Row]) -> list[Row]:
+    """Those that the newest numerics made."""
+    version = max(int(row["numerics"]) for row in rows)
+    return [row for row in rows if int(row["numerics"]) == version]
