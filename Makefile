@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench mutants format clean
+.PHONY: demo test test-slow lint docs wheel bench mutants format clean
 
 .venv/installed: EXTRAS = dev
 .venv/demo: EXTRAS = baselines,pretrained,report
@@ -27,6 +27,13 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html (its search needs a server: python -m http.server -d build/site)"
+
+wheel: .venv/installed
+	$(BIN)/python -m build --no-isolation
+
 bench: .venv/installed
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python benchmarks/speed.py
 
@@ -38,4 +45,4 @@ format: .venv/installed
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mutants .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info
+	rm -rf .venv .mutants .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,12 @@ for command in {COMMANDS!r}:
 
 @pytest.mark.parametrize("command", [(), ("run",)], ids=["efcil", "efcil run"])
 def test_help_answers_in_less_than_a_second(command: tuple[str, ...]) -> None:
-    seconds = []
-    for _ in range(3):  # the quickest of three, since other tests run at the same time
-        started = time.perf_counter()
-        done = run_cli(*command, "--help")
-        seconds.append(time.perf_counter() - started)
-        assert done.returncode == 0 and "usage: efcil" in done.stdout
-    assert min(seconds) < 1
+    """A second of the processor, of which other programs take none."""
+    before = os.times()
+    done = run_cli(*command, "--help")
+    after = os.times()
+    assert done.returncode == 0 and "usage: efcil" in done.stdout
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 1
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -150,6 +149,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 # Interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["argparse", "yaml", "numpy", "torch.nn", "torch.optim"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_while_modules_are_loaded_is_one_sentence(
@@ -169,7 +169,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         assert process.poll() is None
     process.send_signal(number)
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
         process.communicate()
@@ -239,6 +239,15 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: efcil" in capsys.readouterr().err
+
+
+def test_an_unknown_option_shows_the_options_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["learn", "pets.efcil", "photos", "--metod", "lda"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "usage: efcil learn" in said and "--method NAME" in said
+    assert "unrecognized arguments: --metod lda" in said
 
 
 def test_exit_codes_reach_the_shell() -> None:

@@ -6,6 +6,7 @@ imported once Ctrl-C is looked after.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -20,8 +21,20 @@ if TYPE_CHECKING:
 
 # In the order of --help: models of one's own, then benchmarks, then what there is to choose from.
 COMMANDS = (
-    *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo"),
+    *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo", "export", "serve"),
     *("run", "bench", "tune", "table", "figure", "claims", "report", "demo", "data", "methods", "presets", "grids"),
+    "completion",
+)
+
+
+GOING_ON = {
+    **dict.fromkeys(("bench", "tune", "demo", "data_get"), "the same command goes on"),
+    "run": "the same command with --resume goes on",
+}
+# As torch says it, its convolutions, the system, whoever loads a library, and a thread that finds no room.
+NO_MEMORY = (
+    *("can't allocate memory", "out of memory", "could not create a primitive"),
+    *("annot allocate memory", "failed to map segment", "can't start new thread"),
 )
 
 
@@ -32,28 +45,54 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, interrupt)
     name = ""
     try:
-        from efcil.errors import UserError, plain_notice
+        from efcil.errors import CannotWrite, UserError, plain_notice
 
         warnings.formatwarning = plain_notice
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
-        args = parser().parse_args(argv)
+        args, unknown = parser().parse_known_args(argv)
+        if unknown:  # the usage of the command, where argparse shows that of the whole program
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         name = args.command.__name__
+        if name != "run" and "TORCHELASTIC_RUN_ID" in os.environ:
+            raise UserError(f"torchrun is for efcil run; give efcil {name.replace('_', ' ')} without it.")
         args.command(args)
     except KeyboardInterrupt:
-        going_on = dict.fromkeys(("bench", "tune", "demo", "data_get"), "the same command goes on")
-        going_on["run"] = "the same command with --resume goes on"
-        print(f"efcil: interrupted; {going_on.get(name, 'nothing was changed')}.", file=sys.stderr)
+        print(f"efcil: interrupted; {GOING_ON.get(name, 'nothing was changed')}.", file=sys.stderr)
         return 128 + signal.SIGINT
+    except CannotWrite as error:
+        print(f"efcil: {error}{then(name)}", file=sys.stderr)
+        return 2
     except UserError as error:
         print(f"efcil: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (RuntimeError, OSError) as error:
-        print(f"efcil: {error}", file=sys.stderr)
+    except (ImportError, MemoryError, RuntimeError, OSError) as error:
+        if isinstance(error, ImportError) and not out_of_memory(error):
+            raise  # the program itself is broken, and where is what one wants to know
+        print(f"efcil: {told(error, name)}", file=sys.stderr)
         return 1
     return 0
+
+
+def told(error: Exception, name: str) -> str:
+    """What went wrong in one sentence, and how this command goes on where it can."""
+    from efcil.errors import cannot_write
+
+    if out_of_memory(error):
+        return f"there is not enough memory; take a smaller batch_size, width or cache_mb.{then(name)}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return f"{cannot_write(error.filename or 'a file', error)}{then(name)}"
+    return str(error)
+
+
+def out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
+
+
+def then(name: str) -> str:
+    return f" Then {GOING_ON[name]}." if name in GOING_ON else ""
 
 
 def interrupt(number: int, frame: Any) -> None:
@@ -79,4 +118,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name in COMMANDS:
         import_module(f"efcil.commands.{name}").add(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
+    commands.choices["completion"].set_defaults(parser=top)  # it describes them all
     return top
