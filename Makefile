@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint docs wheel bench mutants format clean
+.PHONY: demo test test-slow test-again lint docs wheel bench mutants format clean
 
 .venv/installed: EXTRAS = dev
 .venv/demo: EXTRAS = baselines,pretrained,report
@@ -21,6 +21,9 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --durations=8 -m slow
+
+test-again: .venv/installed
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest --last-failed --last-failed-no-failures none -m "slow or not slow"
 
 lint: .venv/installed
 	$(BIN)/ruff check .
