@@ -114,7 +114,9 @@ def test_the_workflow_runs_the_same_as_everywhere_and_builds_the_wheel() -> None
     assert workflow["permissions"] == {"contents": "read"}
     assert any("-m build" in line for line in recipe("wheel"))
     script = (ROOT / ".ci/run").read_text()
-    assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["lint", "docs", "test", "test-slow"]
+    assert re.findall(r"^make (\S+)", script, re.MULTILINE) == ["lint", "docs", "test", "test-slow"]
+    assert set(re.findall(r"\|\| (.*)$", script, re.MULTILINE)) == {"make test-again"}  # nothing else may fail
+    assert any("--last-failed" in line for line in recipe("test-again"))
 
 
 @pytest.mark.parametrize("name", ["bug", "method", "data-set"])
