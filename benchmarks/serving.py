@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import json
 import os
 import re
@@ -41,6 +42,7 @@ class Served:
         program = str(Path(sys.executable).with_name("efcil"))
         command = [program, "serve", str(model), "--port", "0", "--json", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # whatever fails: who reads what this prints waits for it, too
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["address"]
         self.port = int(self.address.rpartition(":")[2])

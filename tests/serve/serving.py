@@ -122,7 +122,7 @@ class RealServer:
         if self.process.poll() is None:
             self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # a process that outlives its server would hold the pipe
-            self.process.communicate(timeout=30)
+            self.process.communicate(timeout=LONGEST)
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Its exit code and what it said on standard error."""

@@ -19,7 +19,7 @@ MINUTES = os.environ.get("EFCIL_SOAK_MINUTES", "0.3")
 
 def run(*arguments: str) -> str:
     command = [sys.executable, str(SCRIPT), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return done.stdout
 
