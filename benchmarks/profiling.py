@@ -15,13 +15,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from efcil import IncrementalClassifier
 
-CLASSES, IMAGES, EPOCHS = 10, 128, 2
+CLASSES, IMAGES, EPOCHS = 10, 64, 8
 SHOWN = 8
 
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    rebalancing = {"epochs": 2, "views": 2}
+    rebalancing = {"epochs": 10, "views": 2}
     options = {"lambda_efm": 1.0, "eta": 0.03, "rebalancing": rebalancing}
     classifier = IncrementalClassifier("efc++", backbone="resnet9", width=32, epochs=EPOCHS, options=options)
     for task in range(2):
