@@ -210,9 +210,9 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
     told: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert {claim["id"] for claim in told} == {claim["id"] for claim in claims()}
     assert main(["claims", "--results", str(table), "--runs", str(tmp_path / "none")]) == 2
-    assert "There is no folder" in capsys.readouterr().err
+    assert "There is no run" in capsys.readouterr().err
     assert main(["claims", "--results", str(table), "--runs", str(tmp_path)]) == 2
-    assert "There is no finished run" in capsys.readouterr().err
+    assert "holds no run" in capsys.readouterr().err
     assert main(["claims", "--results", str(tmp_path / "none.csv")]) == 2
     assert "There is no results file" in capsys.readouterr().err
     assert main(["claims", "--results", str(table), "--scales", "huge"]) == 2

@@ -12,9 +12,10 @@ import pytest
 import efcil.analysis.claims
 from efcil.analysis.claims import FAILS, HOLDS, NOT_RUN, OPEN, claims, decided, measures_of
 from efcil.analysis.claims_evidence import Evidence, figure_path, read_figure
-from efcil.analysis.claims_figures import finished_runs, gather, wanted
+from efcil.analysis.claims_figures import gather, wanted
 from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.claims_page import section
+from efcil.analysis.readers import found_runs
 from efcil.analysis.style import as_csv
 from efcil.bench.campaign import cells
 from efcil.bench.runs import Unwatched, run
@@ -344,7 +345,7 @@ def test_figure_1_is_gathered_seed_by_seed_and_runs_without_states_are_named(tmp
     make(tmp_path / "runs", f"joint:{settings},stream.steps=1", 1, keep_states=False)
     make(tmp_path / "runs", OURS, 0, keep_states=False)
     order = {**DIGITS, "id": "order", "method": OURS, "compare": [[DISTANCE.format("fixed"), ">", [0]]]}
-    runs = finished_runs(tmp_path / "runs")
+    runs = found_runs([tmp_path / "runs"])
     lines = list(gather(runs, [claim, order], ["cold5"], tmp_path, None))
     assert len(lines) == 3 and "with joint training in one step" in lines[0] and "--keep-states" in lines[2]
     values = [Evidence({}, tmp_path).values("digits-cold5", method, "plasticity potential") for method in frozen]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,10 @@ from efcil.analysis.bars import bars
 from efcil.analysis.curves import apart, curves
 from efcil.analysis.grid import grid, searched
 from efcil.analysis.readers import measured_results
+from efcil.analysis.spectrum import spectrum_row
 from efcil.bench.results import Cell, append_result
 from efcil.cli import main
+from efcil.errors import UserError
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "runs.csv"
 
@@ -93,12 +94,11 @@ def test_labels_are_set_apart() -> None:
     assert np.all(np.diff(heights) >= 0.5 - 1e-9) and heights[3] == 5.0 and np.mean(heights[:3]) == pytest.approx(1.01)
 
 
-def test_the_rank_is_one_less_than_the_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rank_is_one_less_than_the_classes(tmp_path: Path) -> None:
     learner = make_learner("efc++", options={"rebalancing": {"epochs": 1}}, width=8)
     learner.partial_fit(*make_blobs(["a", "b", "c", "d"])).save(tmp_path / "run" / "state.efcil")
-    assert main(["figure", "spectrum", str(tmp_path / "run"), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    row = spectrum_row(tmp_path / "run")
     assert row["non-zero"] == 3 and row["features"] == 64 and row["greatest"] >= row["mean"] > 0
     make_learner("freeze").partial_fit(*make_blobs(["a", "b"])).save(tmp_path / "other" / "state.efcil")
-    assert main(["figure", "spectrum", str(tmp_path / "other")]) == 2
-    assert "no Empirical Feature Matrix" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no Empirical Feature Matrix"):
+        spectrum_row(tmp_path / "other")

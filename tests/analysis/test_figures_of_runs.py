@@ -25,6 +25,7 @@ from efcil.bench.runs import Unwatched, run, run_name
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.engine import numerics
+from efcil.errors import Notice
 
 SMALL = ("width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=6")
 MEMORY = ("options.statistics_view=eval",)
@@ -295,10 +296,27 @@ def test_mixed_scenarios_are_refused(small_run: RunFolder, capsys: pytest.Captur
         assert "different scenarios" in capsys.readouterr().err
 
 
+def test_a_folder_of_runs_stands_for_its_finished_runs(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, method in enumerate(("efc++", "finetune", "efc++")):
+        shutil.copytree(small_run(method), tmp_path / "runs" / str(place))
+    metrics = {**metrics_of(small_run()), "finished": False}
+    (tmp_path / "runs" / "2" / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.warns(Notice, match="left out: The run in .* is not finished"):
+        rows = figure("4", tmp_path / "figures", tmp_path / "runs")
+    assert {row["method"] for row in rows} == {"efc++", "finetune"}
+    capsys.readouterr()
+    shutil.rmtree(tmp_path / "runs" / "1")
+    with pytest.warns(Notice, match="left out"):
+        assert main(["figure", "spectrum", str(tmp_path / "runs"), "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["0"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["4", "nowhere"], "There is no run in nowhere"),
+        (["4", "nowhere"], "There is no run nowhere"),
         (["6"], "one of the two"),
         (["17", "somewhere", "--preset", "digits-cold5"], "one of the two"),
         (["16", "--preset", "digits-cold5"], "--methods is missing"),

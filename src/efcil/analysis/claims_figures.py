@@ -33,8 +33,6 @@ from efcil.analysis.training_time import draw as draw_training_time
 from efcil.analysis.training_time import training_times
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
-from efcil.bench.runs import read_metrics, read_settings
-from efcil.config import RunConfig, from_dict
 from efcil.engine.state import write_text
 from efcil.errors import UserError
 
@@ -63,17 +61,6 @@ def wanted(claims: Iterable[Mapping[str, Any]], scales: Sequence[str]) -> dict[t
                 for cell, name in zip(cells([preset], names, [0]), names, strict=True):
                     found.setdefault((preset, figure), {}).setdefault(cell.config_digest, name)
     return found
-
-
-def finished_runs(folder: Path) -> list[Run]:
-    """All finished runs in a folder, however deep."""
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}; give the one that `efcil bench --out` wrote its runs to.")
-    paths = sorted(folder.rglob("metrics.json"))
-    runs = [(path.parent, metrics) for path in paths if (metrics := read_metrics(path))["finished"]]
-    if not runs:
-        raise UserError(f"There is no finished run in {folder}; make some with `efcil bench --keep-states --out`.")
-    return [Run(place, m, from_dict(RunConfig, read_settings(place / "config.yaml"))) for place, m in runs]
 
 
 def gather(

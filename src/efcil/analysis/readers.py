@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from efcil import data
 from efcil.bench.campaign import cells
+from efcil.bench.folders import finished_runs
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, Row, newest_rows, read_results
 from efcil.bench.runs import check_same_stream, read_metrics, read_settings, stored_image_size
@@ -27,7 +29,7 @@ from efcil.config import RunConfig, from_dict
 from efcil.data.augment import augmentation, chosen
 from efcil.data.images import ImageSet
 from efcil.data.stream import Stream, Task
-from efcil.errors import UserError
+from efcil.errors import Notice, UserError
 from efcil.parts.consolidation import Consolidating, Consolidation
 from efcil.rng import generator
 
@@ -80,16 +82,20 @@ class Run:
 # Runs
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Finished runs, each with a label."""
-    if not folders:
-        raise UserError("No run is given; name the folders of finished runs, which `efcil run` prints.")
-    return labelled([_read_run(folder) for folder in folders])
+def read_runs(given: Sequence[Path]) -> list[Run]:
+    """The finished runs in these folders, or folders of such folders, each with a label."""
+    return labelled(found_runs(given))
+
+
+def found_runs(given: Sequence[Path]) -> list[Run]:
+    """The same without labels; says which runs were left out."""
+    runs, left_out = finished_runs(given, _read_run)
+    for sentence in left_out:
+        warnings.warn(f"left out: {sentence}", Notice, stacklevel=2)
+    return runs
 
 
 def _read_run(folder: Path) -> Run:
-    if not (folder / "metrics.json").is_file():
-        raise UserError(f"There is no run in {folder}; make one with `efcil run PRESET --out {folder.parent}`.")
     metrics = read_metrics(folder / "metrics.json")
     if not metrics["finished"]:
         raise UserError(f"The run in {folder} is not finished; go on with the same `efcil run` and --resume.")

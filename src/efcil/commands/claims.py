@@ -49,9 +49,10 @@ def claims(args: argparse.Namespace) -> None:
     results, scales, listed = read_existing_results(args.results), args.scales.split(","), claims()
     checked(scales)
     if args.runs:
-        from efcil.analysis.claims_figures import finished_runs, gather
+        from efcil.analysis.claims_figures import gather
+        from efcil.analysis.readers import found_runs
 
-        for line in gather(finished_runs(args.runs), listed, scales, args.figures, args.data_root):
+        for line in gather(found_runs([args.runs]), listed, scales, args.figures, args.data_root):
             print(line, file=sys.stderr)
     evidence = Evidence(results, args.figures)
     verdicts = [[decided(claim, evidence, scale) for scale in scales] for claim in listed]

@@ -15,6 +15,8 @@ from efcil.errors import UserError
 if TYPE_CHECKING:
     from efcil.analysis.readers import Measured, Run
 
+FOLDERS = "folders of finished runs, or folders of such folders"
+
 
 def add(commands: Any) -> None:
     group = commands.add_parser(
@@ -25,13 +27,13 @@ def add(commands: Any) -> None:
     figures = group.add_subparsers(title="figures", required=True, metavar="FIGURE")
     for number, function in OF_RUNS.items():
         command = add_command(figures, number, function)
-        command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs")
+        command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=FOLDERS)
         if number in NEED_IMAGES:
             add_data_root(command)
         add_output(command, number)
     for number, function in OF_RESULTS.items():
         command = add_command(figures, number, function)
-        command.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folders of finished runs, or:")
+        command.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=f"{FOLDERS}; or:")
         command.add_argument("--preset", metavar="A,B", help="presets whose results are drawn, a panel each")
         command.add_argument("--methods", nargs="+", metavar="METHOD", help="as for `efcil bench`")
         add_results(command)
@@ -43,7 +45,7 @@ def add(commands: Any) -> None:
     command.add_argument("--title", default="", help="a line above it")
     add_output(command, "curves")
     command = add_command(figures, "spectrum", spectrum_table)
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of finished runs of efc++ or efc")
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=f"{FOLDERS}, of efc++ or efc")
     add_json(command)
 
 
@@ -221,7 +223,7 @@ def spectrum_table(args: argparse.Namespace) -> None:
     """The eigenvalues of the Empirical Feature Matrix at the end of runs, in numbers."""
     from efcil.analysis.spectrum import spectrum_row
 
-    rows = [spectrum_row(folder) for folder in args.runs]
+    rows = [spectrum_row(run.folder) for run in runs_of(args)]
     if not args.json:
         rows = [{key: f"{v:.3f}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
     print_rows(rows, args.json)

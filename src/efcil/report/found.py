@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from efcil.bench.folders import finished_runs
 from efcil.bench.runs import read_config, read_json, read_metrics
 from efcil.bench.scenarios import flat, resolve
 from efcil.config import to_dict
@@ -74,40 +74,7 @@ class Found:
 
 def find_runs(given: Sequence[Path]) -> Found:
     """The runs in these folders; one that is named must be finished, of a folder of runs those that are are taken."""
-    runs: dict[Path, Run] = {}
-    left_out: list[str] = []
-    for place in given:
-        if is_run(place):
-            runs[place.resolve()] = read_run(place)
-            continue
-        folders = sorted(path.parent for path in place.rglob("metrics.json")) if place.is_dir() else []
-        if not folders:
-            raise UserError(missing(place))
-        for folder in folders:
-            try:
-                runs.setdefault(folder.resolve(), read_run(folder))
-            except UserError as error:
-                left_out.append(str(error))
-    if not runs:
-        more = f", nor of the {len(left_out) - 1} others" if len(left_out) > 1 else ""
-        raise UserError(f"No run here is finished{more}. {left_out[0]}")
-    return Found(list(runs.values()), left_out)
-
-
-def is_run(folder: Path) -> bool:
-    return (folder / "metrics.json").is_file()
-
-
-def missing(place: Path) -> str:
-    """What to say of a place that holds no run."""
-    if place.exists():
-        return (
-            f"{place} holds no run; give the folder of a run, a folder of such folders, or a model such as pets.efcil."
-        )
-    beside = [path.name for path in place.parent.iterdir()] if place.parent.is_dir() else []
-    near = difflib.get_close_matches(place.name, beside, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(str(place.parent / name) for name in near)}?" if near else "check its name."
-    return f"There is no run or model {place}; {hint}"
+    return Found(*finished_runs(given, read_run, "run or model"))
 
 
 def read_run(folder: Path) -> Run:
