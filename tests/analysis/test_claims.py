@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,7 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
     assert main(["claims", "--results", str(table), "--runs", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
     assert main(["claims", "--results", str(tmp_path / "none.csv")]) == 2
-    assert "There is no results file" in capsys.readouterr().err
+    assert re.search("There is no results file .* efcil bench --presets .* --methods .*", capsys.readouterr().err)
     assert main(["claims", "--results", str(table), "--scales", "huge"]) == 2
     assert "No preset ends in -huge" in capsys.readouterr().err
 

@@ -25,7 +25,7 @@ from efcil.bench.published import TABLES, Place
 from efcil.bench.results import append_result, read_results
 from efcil.bench.scenarios import number_settings, recorded, resolve
 from efcil.cli import main
-from efcil.commands.table import asked
+from efcil.commands.table import FORMATS, asked
 from efcil.engine import numerics
 
 COLD10 = "cifar100-cold10-cpu"
@@ -61,7 +61,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def table(number: int, path: Path, *presets: str) -> Comparison:
-    return compared(number, presets, read_results(path), path)
+    return compared(number, presets, read_results(path))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -175,6 +175,18 @@ def test_a_table_without_runs_shows_the_paper_and_blanks(results: Path, capsys: 
     ]
     assert {source for source, _ in found.shown} == {PAPER}
     assert "not run" in run(capsys, 7, "--results", results)
+
+
+@pytest.mark.parametrize("number", TABLES)
+def test_without_a_results_file_the_paper_stands_alone_with_the_command_for_more(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = json.loads(run(capsys, number, "--json"))
+    assert {entry["source"] for entry in said["numbers"]} == {PAPER}
+    assert f"--methods @table{number}` has written rows to results/runs.csv" in said["notes"][-1]
+    for form in FORMATS:
+        assert run(capsys, number, "--format", form)
 
 
 # Rows of different making
@@ -395,8 +407,8 @@ def test_the_committed_results_fill_every_table(number: int, capsys: pytest.Capt
         (["6", "cifar100-warm10-cpu"], f"presets that fit: cifar100-cold10, {COLD10}"),
         (["8", "folder-cold2"], "presets that fit: dn4il, domains"),
         (["2", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
-        (["2", "--results", "empty.csv"], "empty.csv has no rows at all; run something first, such as: efcil bench"),
         (["2", "--out", "."], ". cannot be written"),
+        (["--update", "empty.csv", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
         (["--update", "nowhere.md"], "nowhere.md cannot be read"),
         (["--update", "empty.csv"], "empty.csv has no table under an `efcil bench` command"),
         (["2", "--update", "page.md"], "and not both"),

@@ -99,7 +99,10 @@ def read_results(path: Path) -> Results:
 def read_existing_results(path: Path) -> Results:
     """All rows of results that must be there, as a table or as records."""
     if not path.exists() and not records_folder(path).exists():
-        raise UserError(f"There is no results file {path}; efcil bench makes one, or name yours with --results.")
+        raise UserError(
+            f"There is no results file {path}; name yours with --results, or make rows, such as: efcil bench "
+            f"--presets cifar100-cold10-fast --methods efc++ efc --seeds 0-2 --results {path}"
+        )
     return read_results(path)
 
 

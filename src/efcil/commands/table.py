@@ -20,6 +20,7 @@ LEGEND = (
     "Mean ± standard deviation over seeds; the best is bold and the second underlined, the paper's and ours each for "
     "themselves; blank: not run."
 )
+RESULTS = Path("results/runs.csv")
 ENDINGS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
@@ -30,11 +31,7 @@ def add(commands: Any) -> None:
         "presets", nargs="*", metavar="PRESET", help="presets of the table's scenarios (those that have rows)"
     )
     command.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results/runs.csv"),
-        metavar="CSV",
-        help="table of finished runs (results/runs.csv)",
+        "--results", type=Path, metavar="CSV", help=f"table of finished runs ({RESULTS}, if it is there)"
     )
     command.add_argument("--format", choices=FORMATS, help="how to write it (terminal, or as the ending of --out says)")
     command.add_argument("--out", type=Path, metavar="FILE", help="write it there")
@@ -50,7 +47,7 @@ def add(commands: Any) -> None:
 def table(args: argparse.Namespace) -> None:
     """Show a table of the paper (2 to 10), the published numbers and beside them those of runs made here."""
     from efcil.bench.published import TABLES
-    from efcil.bench.results import read_existing_results
+    from efcil.bench.results import read_existing_results, read_results
 
     if (args.number is None) == (args.update is None):
         raise UserError("Give the number of a table, such as `efcil table 2`, or a page to --update, and not both.")
@@ -59,7 +56,8 @@ def table(args: argparse.Namespace) -> None:
             f"There is no Table {args.number} of numbers in the paper; there are 2 to 10 (Table 1 has the splits, "
             "which `efcil presets` lists)."
         )
-    results = read_existing_results(args.results)
+    named = args.results or (RESULTS if args.update else None)
+    results = read_existing_results(named) if named else read_results(RESULTS)
     if args.update is not None:
         update(args.update, results, args.json)
         return
@@ -74,9 +72,12 @@ def table(args: argparse.Namespace) -> None:
     from efcil.analysis.tables.scale import THE_PAPER, scales
     from efcil.analysis.tables.terminal import terminal
 
-    comparison = compared(int(args.number), args.presets, results, args.results)
+    comparison = compared(int(args.number), args.presets, results)
     made_at = scales(comparison)
     notes = [LEGEND, *comparison.layout.notes, THE_PAPER, *(scale.sentence for scale in made_at)]
+    if not results:
+        run = f"`efcil bench --presets PRESET --methods @table{args.number}`"
+        notes.append(f"Numbers of your own stand beside these once {run} has written rows to {named or RESULTS}.")
     form = args.format or (ENDINGS.get(args.out.suffix, "terminal") if args.out else "terminal")
     if args.json:
         about = {"table": comparison.table, "caption": comparison.layout.caption, "notes": notes}

@@ -113,18 +113,16 @@ class Comparison:
         return next(here, None)
 
 
-def compared(table: int, presets: Sequence[str], results: Results, where: Path) -> Comparison:
-    """The table with the runs of these presets or, without any, of all that the results have and that fit."""
+def compared(table: int, presets: Sequence[str], results: Results) -> Comparison:
+    """The table with the runs of these presets or, without any, of all that the results have and that fit.
+
+    Where nothing at all was run, ours have no columns, which would all be blank.
+    """
     layout = LAYOUTS[table]
     places = layout.places()
     chosen = named(fitting(table, presets, places, results))
     rows = list(dict.fromkeys(place.row for place in places))
-    filled = [_with_runs(preset, rows, results) for preset in chosen]
-    if not results:
-        raise UserError(
-            f"{where} has no rows at all; run something first, such as: efcil bench "
-            f"--presets {chosen[0].preset} --methods @table{table} --results {where}."
-        )
+    filled = [_with_runs(preset, rows, results) for preset in chosen] if results else []
     shown = {(PAPER, place): Shown(*number) for place in places if (number := number_at(table, place))}
     for preset in filled:
         for place in places:
