@@ -188,9 +188,10 @@ def test_flipped_data_is_refused(tmp_path: Path) -> None:
 
 
 FOREIGN: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "damaged or not an efcil file"),
-    "noise": (np.random.default_rng(0).bytes(5000), "damaged or not an efcil file"),
-    "text": (b"hello " * 100, "damaged or not an efcil file"),
+    "nothing": (b"", "is not an efcil model; give a file that `efcil learn` wrote."),
+    "noise": (np.random.default_rng(0).bytes(5000), "is not an efcil model"),
+    "text": (b"hello " * 100, "is not an efcil model"),
+    "half a description": (save({"a": torch.zeros(2)})[:20], "is damaged"),
     "safetensors of others": (save({"a": torch.zeros(2)}), "not written by efcil"),
     "safetensors with a description": (save({"a": torch.zeros(2)}, {"format": "pt"}), "not written by efcil"),
     "an entry that is no JSON": (save({"a": torch.zeros(2)}, {"efcil": "{"}), "damaged"),
@@ -201,7 +202,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
         "not written by",
     ),
     "an entry that is no text": ((30).to_bytes(8, "little") + b'{"__metadata__":{"efcil":5.0}}', "damaged"),
-    "a list": ((2).to_bytes(8, "little") + b"[]", "not written by efcil"),
+    "a list": ((2).to_bytes(8, "little") + b"[]", "is not an efcil model"),
     "a type that torch has not, of a newer version": (
         save({"a": torch.zeros(1)}, {"efcil": '{"format": "efcil", "version": 9}'}).replace(b'"F32"', b'"F9 "'),
         "upgrade efcil",

@@ -305,7 +305,7 @@ def test_what_cannot_be_served_is_said_at_once(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
     for model, given, sentence in (
-        ("m.efcil", [], "damaged or not an efcil file"),
+        ("m.efcil", [], "is not an efcil model"),
         ("none/m.efcil", [], "There is no folder"),
         ("new.efcil", ["--backbone", "resnet99"], "resnet99"),
         ("new.efcil", ["--port", "99999"], "between 0 and 65535"),

@@ -49,7 +49,10 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
         raise UserError(f"There is no file {path}.")
     try:
         with path.open("rb") as file:  # once: whoever replaces the file meanwhile leaves this one whole
-            header = json.loads(words_beside(file).get("efcil", "null"))
+            words = words_beside(file)
+            if words is None:
+                raise UserError(f"{path} is not an efcil model; give a file that `efcil learn` wrote.")
+            header = json.loads(words.get("efcil", "null"))
             if not isinstance(header, dict) or header.get("format") != "efcil":
                 raise UserError(f"{path} was not written by efcil; give a file that IncrementalClassifier.save made.")
             if header.get("version") not in range(1, VERSION + 1):
@@ -61,7 +64,7 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
             file.seek(0)
             loaded = load(file.read())
     except UNREADABLE as error:
-        raise UserError(f"{path} is damaged or not an efcil file ({error}); restore it from a copy.") from None
+        raise UserError(f"{path} is damaged or cannot be read ({error}); restore it from a copy.") from None
     tensors = {name: loaded.pop(name).clone() for name in list(loaded)}  # aligned as torch likes it
     if header.pop("checksum", None) != checksum(tensors, header):
         raise UserError(f"{path} is damaged (its checksum does not match); restore it from a copy.")
@@ -74,11 +77,16 @@ def read(path: Path, kind: str, keys: Mapping[str, type] | None = None) -> tuple
     return tensors, header
 
 
-def words_beside(file: BinaryIO) -> dict[str, Any]:
-    """The words beside the tensors of a safetensors file, which begins with eight bytes, a length, and JSON so long."""
+def words_beside(file: BinaryIO) -> dict[str, Any] | None:
+    """The words beside the tensors of a safetensors file, which begins with eight bytes, a length, and JSON so long.
+
+    None where there is no such JSON: a file of some other kind.
+    """
     length = int.from_bytes(file.read(8), "little")
-    described = json.loads(file.read(min(length, LONGEST_HEADER)))
-    words = described.get("__metadata__") if isinstance(described, dict) else None
+    described = file.read(min(length, LONGEST_HEADER))
+    if not described.startswith(b"{"):
+        return None
+    words = json.loads(described).get("__metadata__")
     return words if isinstance(words, dict) else {}
 
 
