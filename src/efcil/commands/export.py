@@ -43,10 +43,11 @@ def export(args: argparse.Namespace) -> None:
 
     if args.format not in SUFFIXES:
         raise unknown("format", args.format, SUFFIXES)
+    store = Store(args.model)
     out = args.out or args.model.with_suffix(SUFFIXES[args.format])
     if out.exists() and args.model.exists() and out.samefile(args.model):
         raise UserError(f"{out} is the model itself; give another --out.")
-    classifier = Store(args.model).load()
+    classifier = store.load()
     console = Console(stderr=True)
     photos = photos_to_check(args.check, classifier, console)
     with console.status("exporting and comparing"):
@@ -59,7 +60,8 @@ def export(args: argparse.Namespace) -> None:
     print(f"input: images, uint8 (batch, {side}, {side}, 3); outputs: {', '.join(made.outputs)}")
     if made.same_answers is not None:
         print(
-            f"the answer of {args.model} for {made.same_answers:.1%} of {numbered(made.photos, 'photo')}, in eight bits"
+            f"the answer of {args.model} for {round(made.same_answers * made.photos)} of "
+            f"{numbered(made.photos, 'photo')}, in eight bits"
         )
     looked = ((made.made_up_images, "made-up image"), (made.photos, "photo"))
     seen = " and ".join(numbered(count, what) for count, what in looked if count)
@@ -76,8 +78,6 @@ def photos_to_check(source: Path | None, classifier: Any, console: Any) -> Any:
 
     if source is None:
         return None
-    if not source.exists():
-        raise UserError(f"There is no file or folder {source}.")
     (files,) = photo_files([source], classifier)
     if not len(files):
         raise UserError(f"There is no photo in {source}.")

@@ -95,8 +95,8 @@ def in_eight_bits(
     same, difference = same_answers(classifier, onnx_answer(content), pixels[1::2])
     if same < SAME:
         raise UserError(
-            f"Nothing was written: in eight bits only {same:.0%} of {len(pixels) // 2} photos get the model's answer; "
-            "leave --int8 out."
+            f"Nothing was written: in eight bits only {round(same * (len(pixels) // 2))} of {len(pixels) // 2} photos "
+            "get the model's answer; give more photos of the classes that were taught, or leave --int8 out."
         )
     return content, same, difference
 
