@@ -334,7 +334,7 @@ def test_a_terminal_shows_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "clock", time.process_time)  # a second, however busy the machine is
     shown = seen(monkeypatch, Terminal())
     assert "learning 2 classes from 12 images: the network stays as it is, about 1 s" in shown
-    assert "extracting features" in shown
+    assert "getting ready" in shown and "looking at the photos" in shown
     assert "\x1b" in shown  # drawn over itself
 
 

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from efcil.engine.progress import Step
+from efcil.engine.progress import PLAIN, Step
 
 
 def is_watched() -> bool:
@@ -22,7 +22,7 @@ class Bar:
         self.console = Console(stderr=True)
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not is_watched())
-        self.row = self.progress.add_task("", total=None)
+        self.row = self.progress.add_task(PLAIN["before the epochs"], total=None)
         self.images = self.seen = 0  # of all epochs, and so far
 
     def __enter__(self) -> Bar:
@@ -49,7 +49,8 @@ class Bar:
 
     def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
         """Something other than an epoch: as a bar of its own where it says how far it has come."""
+        description = PLAIN.get(name, name)
         if total:
-            self.progress.update(self.row, description=name, total=total, completed=done)
+            self.progress.update(self.row, description=description, total=total, completed=done)
         else:
-            self.progress.update(self.row, description=name)
+            self.progress.update(self.row, description=description)

@@ -9,6 +9,13 @@ from typing import Protocol
 Report = Callable[[int, int], None]
 """Is told how much of a long stage is done, and how much there is of it."""
 
+PLAIN = {
+    "before the epochs": "getting ready",
+    "extracting features": "looking at the photos",
+    "after the epochs": "looking at the photos",
+}
+"""Stages in the words of people who teach a model their photos."""
+
 
 @dataclass(frozen=True)
 class Step:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from efcil.engine.progress import Step
+from efcil.engine.progress import PLAIN, Step
 from efcil.errors import UserError
 
 Progress = Callable[[dict[str, Any]], None]
@@ -180,7 +180,7 @@ class Teller:
         self.tell("learning", step.epoch + 1, step.epochs)
 
     def stage(self, task: int, name: str, done: int = 0, total: int = 0) -> None:
-        self.tell(name, done, total)
+        self.tell(PLAIN.get(name, name), done, total)
 
     def tell(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
