@@ -8,6 +8,8 @@ from typing import Any
 
 from efcil.commands.arguments import add_command, add_json, add_model, add_photos
 
+FEW = 20  # photos; of fewer than that each is worth more than methods differ
+
 
 def add(commands: Any) -> None:
     command = add_command(commands, "compare", compare)
@@ -32,8 +34,8 @@ def compare(args: argparse.Namespace) -> None:
     classifier = Store(args.model).load()
     photos = read_photos(args.folder, classifier, args.skip_bad, console)
     rows = []
-    with console.status("") as status:
-        methods = args.methods or METHODS
+    methods = args.methods or METHODS
+    with console.status(f"0 of {len(methods)} methods tried") as status:
         for place, row in enumerate(compared(classifier, photos, methods)):
             rows.append(row)
             status.update(f"{place + 1} of {len(methods)} methods tried")
@@ -44,10 +46,13 @@ def compare(args: argparse.Namespace) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("method", "named rightly", "time", "file"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
+    tested, lessons = rows[0]["photos_tested"], rows[0]["lessons"]
     for row in rows:
-        cells = f"{row['accuracy']:.1%}", duration(row["seconds"]), decimal(row["bytes"])
+        right = f"{round(row['accuracy'] * tested)} of {tested}"
+        cells = right, duration(row["seconds"]), decimal(row["bytes"])
         table.add_row(row["method"] + (" (this model)" if row["method"] == classifier.config.method else ""), *cells)
     console.print(table, highlight=False)
-    tested, lessons = rows[0]["photos_tested"], rows[0]["lessons"]
     done = f"{numbered(tested, 'photo')} tested after {numbered(lessons, 'lesson')}"
     console.print(f"{done}; the model itself was not changed", highlight=False, soft_wrap=True)
+    if tested < FEW:
+        console.print(f"With fewer than {FEW} photos a single one decides; give more.", highlight=False, soft_wrap=True)

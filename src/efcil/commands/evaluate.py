@@ -46,6 +46,9 @@ def evaluate(args: argparse.Namespace) -> None:
         cells = str(row["photos"]), f"{row['accuracy']:.0%}", escape(row["taken_for"])
         table.add_row(escape(row["class"]), *cells)
     console.print(table, highlight=False)
+    if found["never_taught"]:
+        names = ", ".join(f"{row['class']} ({row['photos']})" for row in found["never_taught"])
+        console.print(f"\nnever taught, so not measured: {names}", highlight=False, soft_wrap=True, markup=False)
     if found["worst"]:
         console.print("\nthe worst photos:", highlight=False, soft_wrap=True)
         for row in found["worst"]:

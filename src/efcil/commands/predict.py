@@ -63,4 +63,5 @@ def show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         width = max((len(row["photo"]) for row in rows), default=0)
         for row in rows:
             named = "  ".join(f"{guess['class']} {guess['probability']:.0%}" for guess in row["guesses"])
-            print(f"{row['photo']:{width}}  {row['answer'] + '  (' + named + ')' if row['unknown'] else named}")
+            said = f"{row['answer']} (if it had to be one of them: {named})" if row["unknown"] else named
+            print(f"{row['photo']:{width}}  {said}")

@@ -56,11 +56,16 @@ def told_of(
 
 
 def evaluation(classifier: IncrementalClassifier, photos: Photos, worst: int) -> dict[str, Any]:
-    """Accuracy over all photos and per class, what is taken for what, and the photos that went most wrong."""
+    """Accuracy over all photos and per class, what is taken for what, and the photos that went most wrong.
+
+    Photos of classes that were never taught are counted and not measured.
+    """
     known = [str(name) for name in classifier.classes_]
-    strangers = sorted(set(photos.names.tolist()) - set(known))
-    if strangers:
-        raise UserError(f"The model was never taught {', '.join(strangers[:5])}; it knows {', '.join(known[:8])}.")
+    strangers = Counter(name for name in photos.names.tolist() if name not in known)
+    photos = photos.of(known)
+    if not len(photos):
+        told = f"The model was never taught {', '.join(list(strangers)[:5])}"
+        raise UserError(f"{told}; name the folders after classes that it knows ({', '.join(known[:8])}), or teach it.")
     answers = classifier.answers(photos.images)
     predicted = np.array(known)[answers.probabilities.argmax(1)]
     right = predicted == photos.names
@@ -80,6 +85,7 @@ def evaluation(classifier: IncrementalClassifier, photos: Photos, worst: int) ->
         "photos": len(photos),
         "rejected": float(answers.unknown.mean()),
         "classes": classes,
+        "never_taught": [{"class": name, "photos": count} for name, count in strangers.items()],
         "confusions": confusions(photos.names, predicted),
         "worst": [
             {

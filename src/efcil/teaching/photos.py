@@ -36,6 +36,11 @@ class Photos:
     def __len__(self) -> int:
         return len(self.names)
 
+    def of(self, classes: Sequence[str]) -> Photos:
+        """The photos of these classes."""
+        rows = np.flatnonzero(np.isin(self.names, classes))
+        return Photos(self.images.subset(torch.from_numpy(rows)), self.names[rows], [self.paths[row] for row in rows])
+
 
 def read_photos(source: Path, classifier: IncrementalClassifier, skip_bad: bool, console: Console) -> Photos:
     """The photos of a folder or zip, decoded; bad files are listed one by one, and left out when that is wished."""
@@ -72,10 +77,12 @@ def phone_photos(source: Path, classes: Sequence[str]) -> list[Path]:
 
 
 def photo_files(given: Sequence[Path], classifier: IncrementalClassifier) -> list[Files]:
-    """These files, all images inside these folders, and those inside these zips; none is opened yet."""
+    """These files, all images inside these folders, and those inside these zips; no image is opened yet."""
     size, interpolation = classifier.stored_size or FILE_SIZE, classifier.interpolation
     found: list[Files] = []
     for path in given:
+        if not path.exists():
+            raise UserError(f"There is no file or folder {path}.")
         if path.suffix.lower() == ".zip" and path.is_file():
             found.append(ZippedFiles(path, image_members(path), size, interpolation))
         else:
