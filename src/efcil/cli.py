@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         warnings.formatwarning = plain_notice
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # busy waiting makes threads slower on a shared machine
-        args, unknown = parser().parse_known_args(argv)
-        if unknown:  # the usage of the command, where argparse shows that of the whole program
-            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        args = parser().parse_args(argv)
         name = args.command.__name__
         if name != "run" and "TORCHELASTIC_RUN_ID" in os.environ:
             raise UserError(f"torchrun is for efcil run; give efcil {name.replace('_', ' ')} without it.")
@@ -107,18 +105,15 @@ def interrupt(number: int, frame: Any) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    import argparse
-
     from efcil import __version__
+    from efcil.commands.parser import Parser
 
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="efcil", description="Add new classes to an image classifier over time, without keeping old images."
     )
     top.add_argument("--version", action="version", version=f"efcil {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name in COMMANDS:
         import_module(f"efcil.commands.{name}").add(commands)
-    for command in commands.choices.values():
-        command.set_defaults(parser=command)
     commands.choices["completion"].set_defaults(parser=top)  # it describes them all
     return top

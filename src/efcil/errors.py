@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,7 +56,17 @@ def plain_notice(message: Any, category: type[Warning], filename: str, lineno: i
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> UserError:
     """An error for a name that does not exist, with the nearest ones that do."""
-    choices = sorted(choices)
-    near = difflib.get_close_matches(str(name), choices, n=3, cutoff=0.5)
+    choices = in_order(choices)
+    near = nearest(str(name), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(choices)}."
     return UserError(f"There is no {kind} called {str(name)!r}; {hint}")
+
+
+def nearest(name: str, choices: Iterable[str], likeness: float = 0.5) -> list[str]:
+    """Up to three of the choices that may have been meant, the likeliest first."""
+    return difflib.get_close_matches(name, list(choices), n=3, cutoff=likeness)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sorted as people count: cold5 before cold10."""
+    return sorted(names, key=lambda name: [int(p) if p.isdecimal() else p for p in re.split(r"([0-9]+)", name)])

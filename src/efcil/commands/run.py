@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
 
     console = Console(stderr=args.json)
     with processes():
-        given = {name: value for name, value in vars(args).items() if name not in ("command", "json", "parser")}
+        given = {name: value for name, value in vars(args).items() if name not in ("command", "json")}
         metrics, folder = run_one(console, **given)
         if not is_first():
             return

@@ -134,8 +134,9 @@ def asked(command: str) -> list[Cell]:
     """The runs that an `efcil bench` command asks for."""
     from efcil.bench.campaign_file import CampaignFile, read_campaign
     from efcil.commands import bench
+    from efcil.commands.parser import Parser
 
-    parser = argparse.ArgumentParser(prog="efcil")
+    parser = Parser(prog="efcil")
     bench.add(parser.add_subparsers())
     args = parser.parse_args(shlex.split(command)[1:])
     return bench.asked_for(args, read_campaign(args.file) if args.file else CampaignFile())
