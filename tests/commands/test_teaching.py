@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from conftest import cli_command, cli_environment, make_blobs, real_data
 from efcil import IncrementalClassifier
 from efcil.cli import main
+from efcil.commands.predict import show
 from efcil.data import images
 from efcil.data.images import Bounds
 from efcil.data.sets import folder as folder_reader
@@ -103,7 +105,13 @@ def test_what_is_on_photos(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "photo,answer,class_1,probability_1,class_2,probability_2" and len(table) == 7
     assert "at least 1" in refused(capsys, "predict", model, tmp_path / "first", "--top", 0)
-    assert "no image file" in refused(capsys, "predict", model, tmp_path / "nothing.jpg")
+    assert f"no file or folder {tmp_path / 'emtpy'}." in refused(capsys, "predict", model, f"{tmp_path / 'emtpy'}/")
+
+
+def test_what_an_unknown_photo_would_have_to_be_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"photo": "x.jpg", "answer": "unknown", "unknown": True, "guesses": [{"class": "mug", "probability": 0.99}]}
+    show(Namespace(json=False, csv=False), [row])
+    assert capsys.readouterr().out == "x.jpg  unknown (if it had to be one of them: mug 99%)\n"
 
 
 def test_measuring_on_photos_with_names(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +120,13 @@ def test_measuring_on_photos_with_names(model: Path, tmp_path: Path, capsys: pyt
     assert found["photos"] == 12 and found["accuracy"] == pytest.approx(right / 12)
     assert sum(row["photos"] for row in found["confusions"]) == round(12 * (1 - found["accuracy"]))
     assert len(found["worst"]) == min(2, round(12 * (1 - found["accuracy"])))
-    assert "never taught fish" in refused(capsys, "evaluate", model, photos(tmp_path / "odd", "fish"))
+    assert found["never_taught"] == []
+    more = told(capsys, "evaluate", model, photos(tmp_path / "test", "fish"), "--worst", 2)
+    assert more == {**found, "never_taught": [{"class": "fish", "photos": 6}]}
+    assert main(["evaluate", str(model), str(tmp_path / "test")]) == 0
+    assert "never taught, so not measured: fish (6)" in capsys.readouterr().out
+    sentence = refused(capsys, "evaluate", model, photos(tmp_path / "odd", "fish"))
+    assert "never taught fish; name the folders after classes that it knows (cat, dog, bird), or teach it." in sentence
 
 
 def test_looking_inside(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,9 +143,14 @@ def test_changing_what_was_taught(model: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["rename", str(model), "cat", "tiger"]) == 0
     assert main(["merge", str(model), "dog", "bird"]) == 0
     assert Store(model).load().classes_.tolist() == ["tiger", "dog"]
+    capsys.readouterr()
     assert main(["undo", str(model)]) == 0
+    said = f"Taken back: the merging of bird into another class; {model} now knows tiger, dog, bird.\n"
+    assert capsys.readouterr().out == said
     assert Store(model).load().classes_.tolist() == ["tiger", "dog", "bird"]
     assert main(["forget", str(model), "dog"]) == 0
+    assert "2 earlier versions removed" in capsys.readouterr().out
+    assert "no earlier version to go back to" in refused(capsys, "undo", model)
     assert Store(model).load().classes_.tolist() == ["tiger", "bird"]
     for kept in Store(model).versions():
         assert b"dog" not in kept.read_bytes()
@@ -145,6 +164,32 @@ def test_changing_what_was_taught(model: Path, tmp_path: Path, capsys: pytest.Ca
         assert "no class called 'dog'" in refused(capsys, *wrong)
 
 
+def test_undo_after_forget_takes_no_other_lesson_unasked(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["forget", str(model), "dog"]) == 0
+    assert capsys.readouterr().out == "dog is forgotten, which cannot be undone.\n1 earlier version kept without it.\n"
+    assert "--further to go back beyond it, which takes back the lesson of bird (6)" in refused(capsys, "undo", model)
+    assert Store(model).load().classes_.tolist() == ["cat", "bird"]
+    assert main(["undo", str(model), "--further"]) == 0
+    assert "Taken back: the lesson of bird (6)" in capsys.readouterr().out
+    assert Store(model).load().classes_.tolist() == ["cat"]
+
+
+@pytest.mark.parametrize("command", ["inspect", "learn", "serve", "export", "undo"])
+def test_a_folder_in_the_place_of_the_model(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["photos"] if command == "learn" else []
+    assert refused(capsys, command, ".", *given) == "efcil: . is a folder; give a model file, such as pets.efcil."
+
+
+def test_another_file_in_the_place_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo = photos(tmp_path, "cat") / "cat" / "0.png"
+    sentence = f"efcil: {photo} is not an efcil model; give a file that `efcil learn` wrote."
+    assert refused(capsys, "inspect", photo) == sentence
+
+
 @pytest.mark.slow
 def test_which_method_would_be_best(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = model.read_bytes()
@@ -153,6 +198,10 @@ def test_which_method_would_be_best(model: Path, tmp_path: Path, capsys: pytest.
     assert {row["method"] for row in rows} == {"lda", "freeze"} and rows[0]["accuracy"] >= rows[1]["accuracy"]
     assert all(row["photos_tested"] == 6 and row["lessons"] == 2 and row["bytes"] > 1000 for row in rows)
     assert model.read_bytes() == before
+    assert main(["compare", str(model), str(folder), "--methods", "lda"]) == 0
+    said = capsys.readouterr().out
+    (accuracy,) = (row["accuracy"] for row in rows if row["method"] == "lda")
+    assert f"{round(6 * accuracy)} of 6" in said and "fewer than 20 photos" in said
     photos(photos(tmp_path / "few", "cat", "dog", count=10), "bird", count=1)  # a lesson of a single photo
     (row,) = told(capsys, "compare", model, tmp_path / "few", "--methods", "lda")
     assert row["lessons"] == 2 and row["photos_tested"] == 4

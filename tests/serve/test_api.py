@@ -92,7 +92,8 @@ def test_a_lesson_from_sending_to_undoing(client: TestClient) -> None:
                 time.sleep(0.02)
         told = watching.result(LONGEST)
     assert told[-1]["status"] == "done" and "running" in [row["status"] for row in told]
-    assert any(row["progress"] and row["progress"]["stage"] for row in told)
+    stages = {row["progress"]["stage"] for row in told if row["progress"]}
+    assert "looking at the photos" in stages and not any("epochs" in stage for stage in stages)
     assert told[-1] == client.get(answer.headers["location"]).json() == client.get("/lessons").json()["lessons"][-1]
     report = told[-1]["report"]
     assert report["classes"][0]["class"] == "bird" and report["old_before"] is not None and report["seconds"] > 0
@@ -153,12 +154,28 @@ def test_a_lesson_that_cannot_be_learnt_fails_with_the_reason(client: TestClient
 def test_renaming_forgetting_and_undoing(alone: TestClient) -> None:
     strange = quote("salt & <pepper>/a", safe="")
     assert names(alone.patch(f"/classes/{strange}", json={"name": "spice"})) == ["cat", "dog", "spice"]
-    assert names(alone.post("/undo")) == ["cat", "dog", "salt & <pepper>/a"]
+    undone = alone.post("/undo")
+    assert names(undone) == ["cat", "dog", "salt & <pepper>/a"]
+    assert undone.json()["taken_back"] == "the renaming of salt & <pepper>/a to spice"
     assert names(alone.delete(f"/classes/{strange}")) == ["cat", "dog"]
     assert alone.post("/undo").status_code == 409
     assert names(alone.delete("/classes/dog")) == ["cat"]
     last = alone.delete("/classes/cat")
     assert last.status_code == 409 and "only class" in last.json()["detail"]
+
+
+def test_undoing_after_forgetting_takes_no_other_lesson_unasked(tmp_path: Path) -> None:
+    store = Store(taught_model(tmp_path / "pets.efcil", "cat", "dog"))
+    store.replace(store.load().partial_fit(*make_blobs(["bird"], size=SIZE)))
+    with client_of(store.path) as client:
+        assert names(client.delete("/classes/dog")) == ["cat", "bird"]
+        refused = client.post("/undo")
+        assert refused.status_code == 409 and refused.json()["takes_back"] == "the lesson of bird (6)"
+        assert "further=true goes back beyond it, which takes back the lesson" in refused.json()["detail"]
+        assert names(client.get("/classes")) == ["cat", "bird"]
+        undone = client.post("/undo?further=true")
+        assert names(undone) == ["cat"] and undone.json()["taken_back"] == "the lesson of bird (6)"
+        assert client.post("/undo?further=perhaps").status_code == 422
 
 
 def test_what_has_begun_is_brought_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +256,9 @@ def test_what_is_not_there(alone: TestClient, method: str, path: str, status: in
 def test_a_new_name_must_be_given_as_it_should(alone: TestClient, body: Any) -> None:
     answer = alone.patch("/classes/cat", content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert answer.status_code == 422 and isinstance(answer.json()["detail"], str)
-    assert alone.patch("/classes/cat", json={"name": "dog"}).status_code == 409
+    clash = alone.patch("/classes/cat", json={"name": "dog"})
+    assert clash.status_code == 409
+    assert clash.json()["detail"] == "'dog' is the name of a class already; choose another."
 
 
 def test_metrics(client: TestClient) -> None:
@@ -272,7 +291,7 @@ def test_the_description_has_every_call_with_examples(client: TestClient) -> Non
         "/metrics": ["get"],
     }
     parts = described["components"]["schemas"]
-    shown = ("Problem", "Answers", "Lesson", "Classes", "NewName", "Health")
+    shown = ("Problem", "Answers", "Lesson", "Classes", "Undone", "NewName", "Health")
     assert all(parts[name]["examples"] for name in shown)
     assert client.get("/docs").status_code == 404
     found = client.post("/lessons", files=photos("cat", 1)).json()

@@ -97,6 +97,10 @@ def test_undoing(jobs: Jobs) -> None:
     lessons[1]["classes"]["dog"] = 1  # the other photo was held out
     jobs.undo(Taught(["cat", "dog"], lessons), Taught(["cat"], lessons[:1]))
     assert second.undone and not first.undone
+    jobs.change(jobs.add({"cow": 1}), status="done")
+    jobs.forget("cow")
+    jobs.undo(Taught(["cat"], lessons[:1]), Taught([], []))
+    assert first.undone
 
 
 def test_the_list_does_not_grow_for_ever(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

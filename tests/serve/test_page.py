@@ -20,7 +20,8 @@ from serving import held_back
 pytestmark = pytest.mark.slow
 
 LOST = {"id": "1", "status": "lost", "classes": {"mug": 3}, "error": "It ended too early."}
-DELETED = {"id": "2", "status": "done", "classes": {}, "undone": True}
+REPORT = {"classes": [], "how": "", "old_before": 0.9, "old_after": 0.8, "confusions": [], "seconds": 1.0}
+DELETED = {"id": "2", "status": "done", "classes": {}, "undone": True, "report": REPORT}
 PAST = [{**lesson, "time": "2026-01-02 03:04:05"} for lesson in (LOST, DELETED)]
 
 
@@ -113,7 +114,8 @@ def test_none_of_these_is_put_right_with_a_new_name_and_undone(browser: Any, sha
         before = visit.classes()
         card = visit.ask(photos("bike", 3, 4)[0])
         assert card.locator("h3").inner_text() == "None of these"
-        assert card.locator(".bars li").first.inner_text() == "none of these"
+        lines = card.locator(".bars li").all_inner_texts()
+        assert lines[:2] == ["none of these", "If it had to be one of them:"]
         assert {name for name, _ in bars(card)} == set(before)
         card.locator("input").fill("bike")
         card.get_by_role("button", name="Teach", exact=True).click()
@@ -122,7 +124,8 @@ def test_none_of_these_is_put_right_with_a_new_name_and_undone(browser: Any, sha
         card.locator("h3", has_text="bike").wait_for(timeout=PATIENCE)  # it is asked again by itself
         assert bars(card)[0][0] == "bike"
         visit.find("#undo").click()
-        visit.find("#classes-said", has_text="Undone: bike is not known any more.").wait_for(timeout=PATIENCE)
+        visit.find("#classes-said", has_text="Undone: the lesson of bike (1)").wait_for(timeout=PATIENCE)
+        assert visit.find("#current .lesson").count() == 0  # nothing says that it is known
         assert visit.classes() == before
         assert "undone" in visit.find("#lesson-list summary").first.inner_text()
 
@@ -138,10 +141,12 @@ def test_a_wrong_answer_is_put_right_with_one_click(browser: Any, shared: str) -
         after = {row["class"]: row["photos"] for row in asked(shared, "classes")["classes"]}
         assert after == {**before, "mug": before["mug"] + 1}
         line = visit.find("#class-list li", has_text="mug")
+        assert line.locator("img").count() == 1
         assert f"{after['mug']} photos" in line.inner_text()
         assert "mug (1)" in visit.find("#lesson-list summary").first.inner_text()
         visit.find("#undo").click()
         line.get_by_text(f"{before['mug']} photos").wait_for(timeout=PATIENCE)
+        assert line.locator("img").count() == 0  # the picture of the keyboard went with its lesson
 
 
 def test_rename_delete_and_undo(browser: Any, shared: str) -> None:
@@ -157,7 +162,8 @@ def test_rename_delete_and_undo(browser: Any, shared: str) -> None:
         assert visit.page.evaluate("document.activeElement.dataset.rename") == "keys / no. 1 ⌨"
         visit.find("#undo").click()
         visit.wait_for_class("keyboard")
-        assert "is called keyboard again" in visit.find("#classes-said").inner_text()
+        said = visit.find("#classes-said").inner_text()
+        assert said == "Undone: the renaming of keyboard to keys / no. 1 ⌨."
 
         visit.page.get_by_role("button", name="Rename keyboard").click()
         visit.find("#new-name").fill("mug")
@@ -180,6 +186,28 @@ def test_rename_delete_and_undo(browser: Any, shared: str) -> None:
         visit.find("#class-list .name", has_text="monitor").wait_for(state="detached")
         left = [name for name in before if name != "monitor"]
         assert visit.classes() == left == [row["class"] for row in asked(shared, "classes")["classes"]]
+
+
+def test_undo_after_delete_asks_before_it_takes_another_lesson_back(browser: Any, shared: str) -> None:
+    with Visit(browser, shared) as visit:
+        visit.wait_for_class("mug")
+        before = visit.classes()
+        for thing in ("bike", "mouse"):
+            visit.teach(thing, photos(thing, 0, 2))
+            visit.wait_for_class(thing)
+        visit.page.get_by_role("button", name="Delete bike").click()
+        visit.find("#confirm-yes").click()
+        visit.find("#class-list .name", has_text="bike").wait_for(state="detached")
+        visit.find("#undo").click()
+        question = visit.page.get_by_role("alertdialog", name="Go further back?")
+        question.wait_for()
+        assert "takes back the lesson of mouse (2)" in question.inner_text()
+        visit.find("#confirm-no").click()
+        assert visit.classes() == [*before, "mouse"]
+        visit.find("#undo").click()
+        visit.find("#confirm-yes").click()
+        visit.find("#classes-said", has_text="Undone: the lesson of mouse (2)").wait_for(timeout=PATIENCE)
+        assert visit.classes() == before and visit.find("#current .lesson").count() == 0
 
 
 def test_a_lesson_goes_on_while_the_page_is_loaded_again(browser: Any, shared: Address) -> None:
@@ -274,5 +302,6 @@ def test_lessons_of_the_past_are_there(browser: Any, shared: str) -> None:
         lost, deleted = (visit.find(f"#lesson-list details[data-id='{row['id']}']") for row in PAST)
         assert lost.inner_text().split() == ["lost", "mug", "(3)", "2026-01-02", "03:04"]
         assert "a class that was deleted since" in deleted.inner_text() and "undone" in deleted.inner_text()
+        assert deleted.locator(".brief").inner_text() == "the others 90\u00a0% → 80\u00a0%"
         lost.locator("summary").click()
         assert "It ended too early." in lost.inner_text()

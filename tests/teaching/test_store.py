@@ -11,6 +11,7 @@ from conftest import make_blobs, make_learner
 from efcil import IncrementalClassifier
 from efcil.errors import UserError
 from efcil.teaching.store import KEPT, Store
+from efcil.teaching.undone import AfterForgetting
 
 
 def store_of(folder: Path, *lessons: list[str]) -> Store:
@@ -30,7 +31,7 @@ def test_undo_goes_back_lesson_by_lesson(tmp_path: Path) -> None:
     store = store_of(tmp_path, ["a", "b"], ["c"], ["d"])
     assert [path.name for path in store.versions()] == ["0001.efcil", "0002.efcil"]
     before = IncrementalClassifier.load(store.versions()[-1]).decision_function(make_blobs(["a"])[0])
-    assert store.undo().classes_.tolist() == ["a", "b", "c"] == classes(store)
+    assert store.undo() == "the lesson of d (6)" and classes(store) == ["a", "b", "c"]
     assert np.array_equal(store.load().decision_function(make_blobs(["a"])[0]), before)
     store.undo()
     assert classes(store) == ["a", "b"]
@@ -42,7 +43,47 @@ def test_undo_goes_back_lesson_by_lesson(tmp_path: Path) -> None:
 def test_a_change_that_was_cut_off_before_the_model_was_replaced_is_no_version(tmp_path: Path) -> None:
     store = store_of(tmp_path, ["a", "b"], ["c"])
     (store.folder / "0002.efcil").write_bytes(store.path.read_bytes())  # kept, then killed
-    assert store.undo().classes_.tolist() == ["a", "b"]
+    assert store.undo() == "the lesson of c (6)" and classes(store) == ["a", "b"]
+
+
+def test_undo_names_what_it_takes_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "model.efcil")
+    store.replace(make_learner("lda").partial_fit(*make_blobs(["a", "b", "c"])))
+    store.replace(store.load().rename("a", "z"))
+    store.replace(store.load().merge("b", "c"))
+    assert store.undo() == "the merging of c into another class"
+    assert store.undo() == "the renaming of a to z"
+    assert classes(store) == ["a", "b", "c"]
+
+
+def test_undo_goes_back_beyond_a_forgotten_class_only_when_that_is_wished(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c", "d"], ["e"])
+    store.forget("b")
+    store.replace(store.load().partial_fit(*make_blobs(["f"])))
+    store.forget("d")
+    for lost, left in (("f (6)", ["a", "c", "e"]), ("e (6)", ["a", "c"])):  # behind each is another forgetting
+        before = classes(store)
+        with pytest.raises(AfterForgetting, match=r"--further .* takes back the lesson of " + lost[0]):
+            store.undo()
+        assert classes(store) == before
+        assert store.undo(further=True) == f"the lesson of {lost}" and classes(store) == left
+    assert store.undo() == "the lesson of c (6)" and classes(store) == ["a"]  # no class was forgotten in between
+    assert list(store.folder.iterdir()) == []
+
+
+def test_a_lesson_of_nothing_but_a_forgotten_class_is_not_taken_back_again(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a", "b"], ["c"])
+    store.forget("c")
+    with pytest.raises(UserError, match="no earlier version"):  # the one before the lesson knows the same as the model
+        store.undo(further=True)
+    assert classes(store) == ["a", "b"]
+
+
+def test_a_folder_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", "..", "/", tmp_path):
+        with pytest.raises(UserError, match="is a folder; give a model file"):
+            Store(folder)
 
 
 def test_versions_are_limited(tmp_path: Path) -> None:
@@ -56,7 +97,7 @@ def test_versions_are_limited(tmp_path: Path) -> None:
 
 def test_forgetting_reaches_every_version(tmp_path: Path) -> None:
     store = store_of(tmp_path, ["a"], ["b"], ["c"])
-    assert store.forget("a") == 3
+    assert store.forget("a") == (1, 1)
     for path in [store.path, *store.versions()]:
         assert b'"a"' not in path.read_bytes()
         assert "a" not in IncrementalClassifier.load(path).classes_
@@ -113,7 +154,8 @@ def test_strange_files_beside_the_versions_are_left_alone(tmp_path: Path) -> Non
         path.write_bytes(b"mine")
     for name in range(KEPT + 1):
         store.replace(store.load().partial_fit(*make_blobs([str(name)])))
-    assert store.undo().classes_.tolist()[-1] == str(KEPT - 1)
+    store.undo()
+    assert classes(store)[-1] == str(KEPT - 1)
     store.forget("a")
     assert all(path.read_bytes() == b"mine" for path in strange)
 

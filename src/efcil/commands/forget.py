@@ -16,12 +16,16 @@ def add(commands: Any) -> None:
 
 def forget(args: argparse.Namespace) -> None:
     """Forget a class, in the model and in every version that is kept of it; this cannot be undone."""
+    from efcil.engine.plan import numbered
     from efcil.teaching.store import Store
 
     store = Store(args.model)
     with store.changing():
         store.load()
-        forgotten = store.forget(args.name)
-    from efcil.engine.plan import numbered
-
-    print(f"{args.name} is forgotten, in the model and its versions ({numbered(forgotten, 'file')}).")
+        stay, gone = store.forget(args.name)
+    print(f"{args.name} is forgotten, which cannot be undone.")
+    if stay:
+        print(f"{numbered(stay, 'earlier version')} kept without it.")
+    if gone:
+        why = "nothing else was known there, or perhaps the class by another name"
+        print(f"{numbered(gone, 'earlier version')} removed: {why}.")

@@ -9,15 +9,19 @@ from efcil.commands.arguments import add_command, add_model
 
 
 def add(commands: Any) -> None:
-    add_model(add_command(commands, "undo", undo))
+    command = add_command(commands, "undo", undo)
+    add_model(command)
+    command.add_argument(
+        "--further", action="store_true", help="go back beyond a class that was forgotten, which does not come back"
+    )
 
 
 def undo(args: argparse.Namespace) -> None:
-    """Take the last lesson, renaming or merging back; the last few changes are kept."""
+    """Take the last lesson, renaming or merging back; the last few changes are kept, and forgetting is for good."""
     from efcil.teaching.store import Store
 
     store = Store(args.model)
     with store.changing():
-        classifier = store.undo()
-    names = ", ".join(map(str, classifier.classes_))
-    print(f"{args.model} is as it was before the last change; it knows {names}.")
+        lost = store.undo(args.further)
+        names = ", ".join(map(str, store.load().classes_))
+    print(f"Taken back: {lost}; {args.model} now knows {names}.")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import torch
@@ -36,11 +36,13 @@ from efcil.serve.served import Served
 from efcil.serve.uploads import Uploads, read_form, zipped
 from efcil.teaching.answers import class_rows, told_of
 from efcil.teaching.store import Store
+from efcil.teaching.undone import AfterForgetting
 
 PAGE = Path(__file__).parent / "page"
 STILL_HERE = 15.0  # seconds between two signs of life of a stream of events
 PIECE = 1 << 20  # bytes of a model that are sent at once
 DECODERS = 2  # photos that are decoded at the same time
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,36 +101,36 @@ class Desk:
         finally:
             self.budget.give(count)
 
-    async def change(self, action: Callable[[], Any], noted: Callable[[Taught, Taught], None]) -> list[dict[str, Any]]:
-        """Change the model while no lesson does, note it in the list of lessons, and say what the model then knows.
+    async def change(self, action: Callable[[], T], noted: Callable[[Taught, Taught], None]) -> T:
+        """Change the model while no lesson does, and note it in the list of lessons.
 
         What has begun is brought to its end, even if the request takes too long and nobody waits for the answer.
         """
         if self.school.learning or self.school.changing.locked():
             raise HTTPException(409, "A lesson is under way or waiting; try again when it is done.")
         await self.school.changing.acquire()  # it is free, so nobody else comes between
-        self.changed = asyncio.create_task(self._changed(action, noted))
-        return await asyncio.shield(self.changed)
+        changed = self.changed = asyncio.create_task(self._changed(action, noted))
+        return await asyncio.shield(changed)
 
-    async def _changed(
-        self, action: Callable[[], Any], noted: Callable[[Taught, Taught], None]
-    ) -> list[dict[str, Any]]:
+    async def _changed(self, action: Callable[[], T], noted: Callable[[Taught, Taught], None]) -> T:
         try:
             before = self.taught()
             try:
-                await asyncio.to_thread(self._locked, action)
+                done = await asyncio.to_thread(self._locked, action)
+            except AfterForgetting:  # has an answer of its own
+                raise
             except UserError as error:
                 raise HTTPException(409, str(error)) from None
             finally:
                 await self.served.reload()
             noted(before, self.taught())
-            return self.classes()
+            return done
         finally:
             self.school.changing.release()
 
-    def _locked(self, action: Callable[[], Any]) -> None:
+    def _locked(self, action: Callable[[], T]) -> T:
         with self.store.changing():
-            action()
+            return action()
 
     def classes(self) -> list[dict[str, Any]]:
         return [] if self.served.classifier is None else class_rows(self.served.classifier)
@@ -275,22 +277,25 @@ def add_routes(app: FastAPI, desk: Desk) -> None:
         desk.known(name)
         new = class_name(body.name, limits.name_characters)
         action = partial(renamed, desk.store, name, new)
-        rows = await desk.change(action, lambda before, after: desk.jobs.rename(name, new))
-        return JSONResponse({"classes": rows})
+        await desk.change(action, lambda before, after: desk.jobs.rename(name, new))
+        return JSONResponse({"classes": desk.classes()})
 
     @app.delete("/classes/{name:path}", responses=problems(404, 409, 422) | {200: {"model": schemas.Classes}})
     async def forget(name: str) -> JSONResponse:
         """Forget a class, in the model, in every version of it and in the list of lessons; this cannot be undone."""
         desk.known(name)
-        rows = await desk.change(partial(desk.store.forget, name), lambda before, after: desk.jobs.forget(name))
-        return JSONResponse({"classes": rows})
+        await desk.change(partial(desk.store.forget, name), lambda before, after: desk.jobs.forget(name))
+        return JSONResponse({"classes": desk.classes()})
 
-    @app.post("/undo", responses=problems(409) | {200: {"model": schemas.Classes}})
-    async def undo() -> JSONResponse:
-        """Take the last lesson or renaming back."""
+    @app.post(
+        "/undo",
+        responses=problems(422) | {200: {"model": schemas.Undone}, 409: {"model": schemas.UndoProblem}},
+    )
+    async def undo(further: bool = False) -> JSONResponse:
+        """Take the last lesson or renaming back; beyond a class that was forgotten only when that is wished."""
         desk.model()
-        rows = await desk.change(desk.store.undo, desk.jobs.undo)
-        return JSONResponse({"classes": rows})
+        lost = await desk.change(partial(desk.store.undo, further), desk.jobs.undo)
+        return JSONResponse({"classes": desk.classes(), "taken_back": lost})
 
     @app.get("/model", responses=problems(404) | {200: {"content": {"application/octet-stream": {}}}})
     async def model() -> StreamingResponse:
@@ -326,7 +331,10 @@ def add_routes(app: FastAPI, desk: Desk) -> None:
 
 
 def renamed(store: Store, name: str, new: str) -> None:
-    store.replace(store.load().rename(name, new))
+    classifier = store.load()
+    if new in map(str, classifier.classes_):
+        raise UserError(f"{new!r} is the name of a class already; choose another.")
+    store.replace(classifier.rename(name, new))
 
 
 async def events(jobs: Jobs, lesson: Lesson) -> AsyncIterator[str]:
@@ -360,6 +368,12 @@ def add_errors(app: FastAPI) -> None:
     async def user_error(request: Request, error: UserError) -> JSONResponse:
         status = 413 if isinstance(error, TooLarge) else 415 if isinstance(error, WrongType) else 422
         return problem(str(error), status)
+
+    @app.exception_handler(AfterForgetting)
+    async def after_forgetting(request: Request, error: AfterForgetting) -> JSONResponse:
+        told = "The last change was forgetting a class, which cannot be undone"
+        sentence = f"{told}; POST /undo?further=true goes back beyond it, which takes back {error.lost}."
+        return JSONResponse({"detail": sentence, "takes_back": error.lost}, 409)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

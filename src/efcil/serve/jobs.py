@@ -155,7 +155,8 @@ class Jobs:
     def undo(self, before: Taught, after: Taught) -> None:
         """Follow the model back: mark the lesson that it has no longer, or take a renaming back here too."""
         if len(before.lessons) == len(after.lessons) + 1:
-            done = [lesson for lesson in self.lessons if lesson.status == "done" and not lesson.undone]
+            learnt = (lesson for lesson in self.lessons if lesson.status == "done" and not lesson.undone)
+            done = [lesson for lesson in learnt if lesson.classes]  # none is left where all were forgotten
             if done and done[-1].is_that(before.lessons[-1]):
                 self.change(done[-1], undone=True)
             return

@@ -31,7 +31,7 @@ def serve(
     settings: Settings, host: str, port: int, certificate: Path | None, key: Path | None, ready: Callable[[str], None]
 ) -> None:
     """Serve until a signal to stop comes; ``ready`` is told the address."""
-    model = settings.model
+    model = Store(settings.model).path
     if not model.parent.is_dir():
         raise UserError(f"There is no folder {model.parent}; make it first, or choose another place.")
     busy = f"{model} is served already; stop that server first."
@@ -79,7 +79,7 @@ def check(settings: Settings) -> None:
 def sweep(model: Path) -> None:
     """Remove what a process that was killed while it wrote the model or the list has left half-written."""
     versions = model.with_name(f"{model.name}.versions")
-    for folder, pattern in ((model.parent, f".{escape(model.name)}.*.partial"), (versions, ".*.efcil.*.partial")):
+    for folder, pattern in ((model.parent, f".{escape(model.name)}.*.partial"), (versions, ".*.partial")):
         for partial in folder.glob(pattern):
             partial.unlink(missing_ok=True)
 

@@ -18,6 +18,12 @@ class Problem(BaseModel):
     model_config = shown({"detail": "There is no class called 'cta'; did you mean cat?"})
 
 
+class UndoProblem(Problem):
+    """Why nothing was undone; after a class was forgotten also what going further back would take away."""
+
+    takes_back: str | None = None
+
+
 class Guess(BaseModel):
     name: str = Field(alias="class")
     probability: float
@@ -102,6 +108,11 @@ class Class(BaseModel):
 class Classes(BaseModel):
     classes: list[Class]
     model_config = shown({"classes": [{"class": "mug", "photos": 12, "taught": "2025-03-01 10:22"}]})
+
+
+class Undone(Classes):
+    taken_back: str = Field(description="what was undone, in words")
+    model_config = shown({"classes": [], "taken_back": "the lesson of mug (12) on 2025-03-01 10:22"})
 
 
 class NewName(BaseModel):

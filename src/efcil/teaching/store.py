@@ -1,7 +1,8 @@
 """A model file that is taught lesson by lesson: one writer at a time, every lesson a version, and a way back.
 
     pets.efcil                  the model as it is now
-    pets.efcil.versions/        the models before the last few changes, 0001.efcil being the oldest ever kept
+    pets.efcil.versions/        the models before the last few changes, 0001.efcil being the oldest ever kept;
+                                0002.forgotten, which is empty, where a class was forgotten
     .pets.efcil.lock            held while a command changes the model
 
 A reader never needs the lock: the model is replaced in one step, so it is always whole.
@@ -20,9 +21,11 @@ from efcil.classifier import IncrementalClassifier
 from efcil.engine import state
 from efcil.engine.locks import locked
 from efcil.errors import UserError, unknown
+from efcil.teaching.undone import AfterForgetting, taken_back
 
 KEPT = 5  # versions; each is as large as the model
-NUMBER = re.compile("[0-9]{4,18}")  # of a version, as it is written here
+NUMBER = re.compile("[0-9]{4,18}")  # of a change, as it is written here
+VERSION, FORGOTTEN = ".efcil", ".forgotten"  # a change that can be undone, and one that cannot
 
 
 class Store:
@@ -30,6 +33,8 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        if self.path.is_dir():
+            raise UserError(f"{self.path} is a folder; give a model file, such as pets.efcil.")
         self.folder = self.path.with_name(f"{self.path.name}.versions")
 
     @contextmanager
@@ -60,37 +65,61 @@ class Store:
             )
         return self.load()
 
+    def changes(self) -> list[Path]:
+        """What is kept of the last changes, oldest first; a file that somebody else put there is left alone."""
+        ours = [path for path in self.folder.glob("*") if path.suffix in (VERSION, FORGOTTEN)]
+        return sorted((path for path in ours if NUMBER.fullmatch(path.stem)), key=lambda path: int(path.stem))
+
     def versions(self) -> list[Path]:
-        """Earlier models, oldest first; a file that somebody else put beside them has no number and is left alone."""
-        numbered = [path for path in self.folder.glob("*.efcil") if NUMBER.fullmatch(path.stem)]
-        return sorted(numbered, key=lambda path: int(path.stem))
+        """Earlier models, oldest first."""
+        return [path for path in self.changes() if path.suffix == VERSION]
 
     def replace(self, classifier: IncrementalClassifier) -> None:
         """Put this model in the place of the present one, which becomes the newest version."""
         if self.exists:
-            number = int(self.versions()[-1].stem) + 1 if self.versions() else 1
-            version = self.folder / f"{number:04}.efcil"
-            state.write_bytes(version, self.path.read_bytes())
+            state.write_bytes(self._next(VERSION), self.path.read_bytes())
         classifier.save(self.path)
+        self._tidy()
+
+    def undo(self, further: bool = False) -> str:
+        """Go back to the model before the last change, and say what that takes back; it is lost.
+
+        A class that was forgotten does not come back, so going back beyond that must be wished.
+        """
+        now = self.load()
+        passed: list[Path] = []
+        for change in reversed(self.changes()):
+            lost = "" if change.suffix == FORGOTTEN else taken_back(now, IncrementalClassifier.load(change))
+            if not lost:  # also where a change was cut off after its version was kept and before the model was replaced
+                passed.append(change)
+                continue
+            if not further and any(path.suffix == FORGOTTEN for path in passed):
+                raise AfterForgetting(lost)
+            os.replace(change, self.path)
+            for path in passed:
+                path.unlink()
+            return lost
+        raise UserError(
+            f"{self.path} has no earlier version to go back to; every change keeps one, but for forgetting, which "
+            "cannot be undone."
+        )
+
+    def _next(self, kind: str) -> Path:
+        """The place of the next change."""
+        number = int(self.changes()[-1].stem) + 1 if self.changes() else 1
+        return self.folder / f"{number:04}{kind}"
+
+    def _tidy(self) -> None:
+        """Keep the last few versions, and of the places where a class was forgotten those behind one of them."""
         for old in self.versions()[:-KEPT]:
             old.unlink()
+        for place in self.changes():
+            if place.suffix == VERSION:
+                break
+            place.unlink()
 
-    def undo(self) -> IncrementalClassifier:
-        """Go back to the model before the last change; that change is lost."""
-        self.load()
-        now = self.path.read_bytes()
-        for version in reversed(self.versions()):
-            before = version.read_bytes()
-            if before == now:  # a change was cut off after its version was kept and before the model was replaced
-                version.unlink()
-                continue
-            classifier = IncrementalClassifier.load(version)
-            os.replace(version, self.path)
-            return classifier
-        raise UserError(f"{self.path} has no earlier version to go back to; the last {KEPT} changes are kept.")
-
-    def forget(self, name: str) -> int:
-        """Forget a class in the model and in every version; returns how many files knew it.
+    def forget(self, name: str) -> tuple[int, int]:
+        """Forget a class in the model and in every version; how many versions stay without it, and how many went.
 
         A version that knows nothing else goes, and so does one from before a renaming or merging, which may know the
         class by another name. The same call again goes on where it was cut off.
@@ -107,9 +136,13 @@ class Store:
         changed = {path: models[path].forget(name) for path in knowing if len(models[path].classes_) > 1}
         if self.path in knowing and self.path not in changed:
             raise UserError(f"{name} is the only class of {self.path}; delete the file instead, and its versions.")
+        if self.versions():
+            state.write_bytes(self._next(FORGOTTEN), b"")
         for path in dict.fromkeys([*unclear, *knowing]):
             if path in changed and path not in unclear:
                 changed[path].save(path)
             else:
                 path.unlink()
-        return len(knowing)
+        self._tidy()
+        stay = [path for path in knowing if path.exists() and path != self.path]
+        return len(stay), len(models) - 1 - len(self.versions())

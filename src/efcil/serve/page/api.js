@@ -4,9 +4,10 @@ import { askForToken, token } from "./token.js";
 
 /** What the server refused, as one sentence. */
 export class Refusal extends Error {
-  constructor(sentence, status = 0) {
+  constructor(sentence, status = 0, takesBack = null) {
     super(sentence);
     this.status = status;
+    this.takesBack = takesBack; // after a class was deleted: what going further back would take away
   }
 }
 
@@ -28,12 +29,13 @@ async function call(method, path, { body, headers = {} } = {}) {
 
 async function refusal(response) {
   if (response.status === 401) return new Refusal("Without its token this server does not answer; reload the page to type it.", 401);
-  let sentence = `The server cannot do this (${response.status} ${response.statusText}).`;
+  let sentence = `The server cannot do this (${response.status} ${response.statusText}).`, takesBack;
   try {
-    const { detail } = await response.json();
+    const { detail, takes_back } = await response.json();
     if (typeof detail === "string" && detail) sentence = detail;
+    takesBack = takes_back;
   } catch { /* not from this server but from something in between: the number is all there is to say */ }
-  return new Refusal(sentence, response.status);
+  return new Refusal(sentence, response.status, takesBack);
 }
 
 const json = async (method, path, options) => (await call(method, path, options)).json();
@@ -56,7 +58,7 @@ export const health = () => json("GET", "healthz");
 export const lessons = async () => (await json("GET", "lessons")).lessons;
 export const classes = async () => (await json("GET", "classes")).classes;
 export const remove = async (name) => (await json("DELETE", place(name))).classes;
-export const undo = async () => (await json("POST", "undo")).classes;
+export const undo = (further) => json("POST", further ? "undo?further=true" : "undo");
 export const modelFile = async () => (await call("GET", "model")).blob();
 
 export async function rename(name, to) {

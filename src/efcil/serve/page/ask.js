@@ -68,7 +68,7 @@ function answered(card, found) {
   const [best] = found.guesses;
   const title = element("h3", { tabindex: "-1" }, found.unknown ? "None of these" : named(best.class));
   const sure = found.unknown
-    ? element("p", { class: "soft" }, "Unlike everything it was taught. The nearest is ", named(best.class), ".")
+    ? element("p", { class: "soft" }, "Unlike everything it was taught.")
     : element("p", { class: "soft" }, `${percent(best.probability)} sure`);
   const sentence = found.unknown ? `None of these; the nearest is ${best.class}.` : `${best.class}, ${percent(best.probability)} sure.`;
   card.place.classList.toggle("unknown", found.unknown);

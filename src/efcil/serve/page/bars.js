@@ -1,4 +1,5 @@
-// How likely each class is, as bars; "none of these" is the first of them when the photo is unlike every class.
+// How likely each class is, as bars. When the photo is unlike every class, "none of these" is the first of them, and the
+// others say what it would be if it had to be one of them: 99 % there does not mean 99 % sure.
 
 import { element, named, percent } from "./elements.js";
 
@@ -6,7 +7,12 @@ const SHOWN = 5;
 
 export function barsOf(found) {
   const list = element("ol", { class: "bars" });
-  if (found.unknown) list.append(element("li", { class: "none" }, element("span", { class: "label" }, "none of these"), element("span", { class: "track", "aria-hidden": "true" })));
+  if (found.unknown) {
+    list.append(
+      element("li", { class: "none" }, element("span", { class: "label" }, "none of these"), element("span", { class: "track", "aria-hidden": "true" })),
+      element("li", { class: "soft" }, "If it had to be one of them:"),
+    );
+  }
   const rows = found.guesses.map(bar);
   list.append(...rows.slice(0, SHOWN));
   if (rows.length <= SHOWN) return list;

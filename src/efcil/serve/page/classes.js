@@ -10,11 +10,12 @@ let editing = null; // the class whose name is being changed
 
 export function setUp() {
   on("changed", () => {
-    keepOnly([...names(), ...model.lessons.filter((lesson) => !isOver(lesson)).flatMap((lesson) => Object.keys(lesson.classes))]);
+    const coming = model.lessons.filter((lesson) => !isOver(lesson)).flatMap((lesson) => Object.keys(lesson.classes));
+    keepOnly([...names(), ...coming], model.lessons.filter((lesson) => lesson.undone).map((lesson) => lesson.id));
     show();
   });
   find("filter").addEventListener("input", show);
-  find("undo").addEventListener("click", () => busy(find("undo"), undo));
+  find("undo").addEventListener("click", () => busy(find("undo"), tryUndo));
   find("download").addEventListener("click", () => busy(find("download"), download));
 }
 
@@ -39,7 +40,7 @@ function line(row) {
     find("new-name").select();
   });
   const remove = element("button", { type: "button", class: "button small", "aria-label": `Delete ${row.class}` }, "Delete");
-  remove.addEventListener("click", () => ask(row.class));
+  remove.addEventListener("click", () => askToDelete(row.class));
   const facts = [counted(row.photos, "photo"), row.taught].filter(Boolean).join(" · ");
   return element(
     "li", { "data-class": row.class }, face(row.class),
@@ -108,17 +109,17 @@ function refuse(error) {
   tell(find("classes-error"), error.message);
 }
 
-/** Ask before a class goes for good; the answer that changes nothing has the focus. */
-function ask(name) {
+/** Ask before something goes for good; the answer that changes nothing has the focus. */
+function ask(title, words, verb, then) {
   const dialog = find("confirm");
-  find("confirm-title").replaceChildren("Delete ", named(name), "?");
-  find("confirm-words").textContent = "The model forgets this class, in its earlier versions too, so undo does not bring it back. To have it again, teach it again.";
+  find("confirm-title").replaceChildren(...title);
+  find("confirm-words").textContent = words;
+  find("confirm-yes").textContent = verb;
   dialog.returnValue = "no";
   dialog.addEventListener("close", async () => {
     if (dialog.returnValue !== "yes") return; // the browser gives the focus back to the button
     try {
-      await changedTo(await api.remove(name));
-      say(`${name} is forgotten.`);
+      await then();
       find("classes-title").focus();
     } catch (error) {
       refuse(error);
@@ -128,23 +129,28 @@ function ask(name) {
   find("confirm-no").focus();
 }
 
-async function undo() {
-  try {
-    const before = names();
-    await changedTo(await api.undo());
-    say(difference(before, names()));
-  } catch (error) {
-    refuse(error);
-  }
+function askToDelete(name) {
+  const words = "The model forgets this class, in its earlier versions too, so undo does not bring it back. To have it again, teach it again.";
+  ask(["Delete ", named(name), "?"], words, "Delete", async () => {
+    await changedTo(await api.remove(name));
+    say(`${name} is forgotten.`);
+  });
 }
 
-function difference(before, now) {
-  const gone = before.filter((name) => !now.includes(name));
-  const back = now.filter((name) => !before.includes(name));
-  if (gone.length === 1 && back.length === 1) return `Undone: ${gone[0]} is called ${back[0]} again.`;
-  if (gone.length) return `Undone: ${gone.join(", ")} ${gone.length === 1 ? "is" : "are"} not known any more.`;
-  if (back.length) return `Undone: ${back.join(", ")} ${back.length === 1 ? "is" : "are"} known again.`;
-  return "Undone: the last lesson counts no more.";
+async function undo(further = false) {
+  const { classes, taken_back } = await api.undo(further);
+  await changedTo(classes);
+  say(`Undone: ${taken_back}.`);
+}
+
+async function tryUndo() {
+  try {
+    await undo();
+  } catch (error) {
+    if (!error.takesBack) return refuse(error);
+    const words = `The last change was deleting a class, which cannot be undone. Going further back takes back ${error.takesBack}.`;
+    ask(["Go further back?"], words, "Go back", () => undo(true));
+  }
 }
 
 /** With the token, which a plain link would not send. */

@@ -17,7 +17,7 @@ export function correction(photo, found) {
     await busy(button, async () => {
       try {
         const lesson = await api.teach(name, [photo]);
-        remember(Object.keys(lesson.classes)[0], photo.tiny);
+        remember(lesson, photo.tiny);
         said.replaceChildren("Learning that this is ", named(name), " …");
         said.hidden = false;
         announce(`Learning that this is ${name}.`);

@@ -12,7 +12,7 @@ export function outcome(lesson) {
   }
   const { report } = lesson;
   return [
-    element("dl", { class: "numbers" }, number("named rightly", rightly(report)), number("the others", others(report), tone(report)), number("took", seconds(report.seconds))),
+    element("dl", { class: "numbers" }, report.classes.length ? number("named rightly", rightly(report)) : null, number("the others", others(report), tone(report)), number("took", seconds(report.seconds))),
     report.classes.length > 1 ? eachClass(report.classes) : null,
     element("p", { class: "soft" }, cost(report)),
     taken(report.confusions),
@@ -32,9 +32,10 @@ function rightly(report) {
   return photos ? percent(rows.reduce((sum, row) => sum + row.photos * row.accuracy, 0) / photos) : "?";
 }
 
-/** The two numbers that matter most, in one line. */
+/** The two numbers that matter most, in one line; without the first when all classes of the lesson were deleted since. */
 export function brief(report) {
   const before = compared(report) ? `the others ${others(report)}` : "the first";
+  if (!report.classes.length) return before;
   return `${tells(report) ? `${rightly(report)} named rightly` : "too few photos to tell"} · ${before}`;
 }
 

@@ -25,6 +25,7 @@ export function setUp() {
   field.addEventListener("input", () => tell(find("class-name-error"), "", field));
   on("changed", () => {
     find("known-names").replaceChildren(...names().map((name) => element("option", { value: name })));
+    showCurrent();
   });
   on("lesson", (lesson) => {
     if (!isOver(lesson)) begun.add(lesson.id);
@@ -86,7 +87,7 @@ async function teach() {
   button.textContent = "Sending…";
   try {
     const lesson = await api.teach(name, tray);
-    remember(Object.keys(lesson.classes)[0], tray[0].tiny); // the name as the server keeps it
+    remember(lesson, tray[0].tiny);
     clear();
     field.value = "";
     field.focus(); // the next class can be typed while this one is learnt
@@ -99,10 +100,10 @@ async function teach() {
   }
 }
 
-/** The lessons that go on, and the newest that is over. */
+/** The lessons that go on, and the newest that is over, unless it was undone or its classes were deleted since. */
 function showCurrent() {
   const own = model.lessons.filter((lesson) => begun.has(lesson.id));
-  const over = own.filter(isOver).slice(-1);
+  const over = own.filter(isOver).slice(-1).filter((lesson) => !lesson.undone && Object.keys(lesson.classes).length);
   find("current").replaceChildren(...own.filter((lesson) => !isOver(lesson)).map(going), ...over.map(ended));
 }
 

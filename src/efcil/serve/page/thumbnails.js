@@ -1,5 +1,5 @@
 // One small picture per class, of a photo that was taught from this tab: kept by the browser until the tab is closed,
-// never on the server, and gone as soon as the class is.
+// never on the server, and gone as soon as the class or its lesson is.
 
 const KEY = "efcil-thumbnails";
 
@@ -17,10 +17,11 @@ function save(pictures) {
   } catch { /* no room: the class is shown by its letter */ }
 }
 
-export const thumbnail = (name) => load().get(name) ?? null;
+export const thumbnail = (name) => load().get(name)?.picture ?? null;
 
-export function remember(name, picture) {
-  if (picture) save(load().set(name, picture));
+/** Keep the picture of a photo that this lesson teaches, by the name of its class as the server has it. */
+export function remember(lesson, picture) {
+  if (picture) save(load().set(Object.keys(lesson.classes)[0], { picture, lesson: lesson.id }));
 }
 
 export function renamed(name, to) {
@@ -30,10 +31,9 @@ export function renamed(name, to) {
   save(pictures);
 }
 
-export function keepOnly(names) {
-  const kept = new Set(names);
+export function keepOnly(names, undone) {
   const pictures = load();
   const before = pictures.size;
-  for (const name of pictures.keys()) if (!kept.has(name)) pictures.delete(name);
+  for (const [name, { lesson }] of pictures) if (!names.includes(name) || undone.includes(lesson)) pictures.delete(name);
   if (pictures.size < before) save(pictures);
 }
