@@ -11,7 +11,7 @@ import pytest
 
 from efcil.report.bars import Bar, Bars
 from efcil.report.heatmap import LEVELS, Matrix
-from efcil.report.lines import COLOURS, Curves, Series, runs_of, style_class
+from efcil.report.lines import COLOURS, MARKERS, Curves, Series, marker, runs_of, style_class
 from efcil.report.svg import decades, power, shortened, thinned, ticks
 from efcil.report.table import Table, cell, size
 
@@ -77,6 +77,17 @@ def test_a_band_is_as_wide_as_the_spread() -> None:
     (band,) = svg.iter("polygon")
     edge = [float(pair.split(",")[1]) for pair in band.attrib["points"].split()]
     assert max(edge) - min(edge) == pytest.approx(0.2 * (250 - 40 - 12), abs=0.02)
+
+
+def test_curves_of_one_chart_have_different_markers_whatever_their_styles() -> None:
+    styles = (0, 4, 8, 12, 3, 7)
+    assert len({marker(shape, 0.0, 0.0) for shape in range(len(styles))}) == len(styles) == len(MARKERS)
+    curves = Curves("t", "s", "x", "y", ["1"], [Series(str(style), [1.0], style) for style in styles])
+    drawn = [path.attrib["d"] for path in ElementTree.fromstring(curves.drawn(360, 250)).iter("path")]
+    assert len(set(filter(lambda path: "z" in path, drawn))) == len(styles)
+    assert [row[0].shape for row in curves.table().rows] == list(range(len(styles)))
+    one = [Series(str(step), [1.0, 2.0], 0, shade=0.5 + step / 4) for step in range(3)]
+    assert {row[0].shape for row in Curves("t", "s", "x", "y", ["1", "2"], one).table().rows} == {0}
 
 
 def test_styles_beyond_the_colours_are_dashed() -> None:

@@ -127,6 +127,19 @@ def test_photos_of_other_classes_alone_are_refused(
     assert "No class of the photos was ever taught" in capsys.readouterr().err
 
 
+def test_reports_on_models_and_on_runs_have_names_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = photos(tmp_path / "a", "cat", "dog", count=4)
+    assert main(["learn", "pets.efcil", str(folder), *SMALL]) == 0
+    (tmp_path / "report.html").write_text("on runs")
+    capsys.readouterr()
+    assert main(["report", "pets.efcil"]) == 0
+    assert capsys.readouterr().out == "pets.report.html: open it in a browser\n"
+    assert (tmp_path / "pets.report.html").exists() and (tmp_path / "report.html").read_text() == "on runs"
+
+
 def test_a_method_that_keeps_too_little_says_so(tmp_path: Path) -> None:
     folder, model = photos(tmp_path / "a", "cat", "dog", count=10), tmp_path / "m.efcil"
     assert main(["learn", str(model), str(folder), "--method", "freeze", *SMALL]) == 0

@@ -20,7 +20,10 @@ def add(commands: Any) -> None:
         help="folders of finished runs, folders of such folders (all finished runs in them), or one model file",
     )
     command.add_argument(
-        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s); written over"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page (report.html, or pets.report.html beside the model pets.efcil); written over",
     )
     command.add_argument(
         "--photos", type=Path, metavar="FOLDER", help="for a model: measure it on these photos, in class folders"
@@ -39,6 +42,7 @@ def report(args: argparse.Namespace) -> None:
         raise UserError(f"{models[0]} is a model; a report is on one model, or on folders of runs.")
     if args.photos and not models:
         raise UserError("--photos is for a model file; runs were measured when they were made.")
+    args.out = args.out or (models[0].with_suffix(".report.html") if models else Path("report.html"))
     if args.out.is_dir():
         raise UserError(f"{args.out} is a folder; give a file such as {args.out / 'report.html'}.")
     made = of_model(args) if models else of_runs(args)
@@ -50,7 +54,7 @@ def report(args: argparse.Namespace) -> None:
     if len(made.get("scenarios", [])) > 1:
         several = ", ".join(made["scenarios"])
         print(f"These runs are of {len(made['scenarios'])} scenarios, each with a part of its own: {several}.")
-    print(made["report"])
+    print(f"{made['report']}: open it in a browser")
 
 
 def of_runs(args: argparse.Namespace) -> dict[str, Any]:

@@ -26,7 +26,14 @@ from efcil.report.svg import (
 from efcil.report.table import Cell, Table, cell
 
 COLOURS = 12  # of page.css; what comes after them is dashed
-MARKERS = ("circle", "square", "diamond", "triangle")
+MARKERS: tuple[tuple[tuple[float, float], ...], ...] = (  # the corners of each shape, in radii from its middle
+    (),  # a circle
+    ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+    ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
+    ((0, -1.25), (1.25, 1.25), (-1.25, 1.25)),
+    ((-1.1, -1.25), (1.1, -1.25), (-1.1, 1.25), (1.1, 1.25)),
+    ((0, 1.25), (1.25, -1.25), (-1.25, -1.25)),
+)
 NARROW, WIDE = (360.0, 250.0), (1060.0, 400.0)
 FEW_POINTS = 30  # more have no markers
 LEGEND = 12  # a legend longer than this would be larger than the chart
@@ -87,6 +94,10 @@ class Curves:
         named = 1 < len(self.series) <= LEGEND and all(series.shade == 1 for series in self.series)
         return [(series.style, series.name) for series in self.series] if named else []
 
+    def shape(self, place: int) -> int:
+        """By the place in the chart, so that they differ whatever the colours; of what is one after the other one."""
+        return place if all(series.shade == 1 for series in self.series) else 0
+
     def hover(self) -> dict[str, object]:
         return {
             "kind": "lines",
@@ -98,8 +109,11 @@ class Curves:
     def table(self) -> Table:
         """A row per curve, a column per place."""
         rows = [
-            [cell(s.name, style=s.style), *(cell(None) if v is None else Cell(self.text(v), v) for v in s.values)]
-            for s in self.series
+            [
+                Cell(s.name, s.name, s.style, self.shape(place)),
+                *(cell(None) if v is None else Cell(self.text(v), v) for v in s.values),
+            ]
+            for place, s in enumerate(self.series)
         ]
         return Table(f"{self.title}, {self.y_name}", [self.x_name, *self.x], rows)
 
@@ -152,12 +166,12 @@ class Curves:
             add(svg, "line", x1=x, x2=x, y1=top, y2=bottom, class_="level")
             add(svg, "text", self.marked[1], x=x + 5, y=top + 10, class_="tick")
         add(svg, "line", x1=first, x2=first, y1=top, y2=bottom, class_="cursor")
-        for series in self.series:
-            self._draw_series(svg, series, across, up)
+        for place, series in enumerate(self.series):
+            self._draw_series(svg, series, self.shape(place), across, up)
         return markup(svg)
 
     def _draw_series(
-        self, svg: Element, series: Series, across: Callable[[int], float], up: Callable[[float], float]
+        self, svg: Element, series: Series, shape: int, across: Callable[[int], float], up: Callable[[float], float]
     ) -> None:
         group = add(svg, "g", class_=style_class(series.style), opacity=series.shade)
         points = [
@@ -177,7 +191,7 @@ class Curves:
                 add(group, "path", d=path, class_="curve dashed" if series.dashed else "curve")
         if len(points) <= FEW_POINTS:
             for place, value in points:
-                add(group, "path", d=marker(series.style, across(place), up(value)), class_="dot", data_i=place)
+                add(group, "path", d=marker(shape, across(place), up(value)), class_="dot", data_i=place)
 
 
 def runs_of(points: Sequence[tuple[int, float]]) -> list[list[tuple[int, float]]]:
@@ -198,15 +212,9 @@ def style_class(style: int) -> str:
     return f"s{4 + (style - COLOURS) % (COLOURS - 4)} again"
 
 
-def marker(style: int, x: float, y: float, r: float = 3.4) -> str:
-    """The path of a marker; neighbouring styles have different shapes, so that colour is not all that tells them."""
-    shape = MARKERS[style % len(MARKERS)]
-    if shape == "circle":
+def marker(shape: int, x: float, y: float, r: float = 3.4) -> str:
+    """The path of a marker; curves of one chart have different shapes, so that colour is not all that tells them."""
+    corners = MARKERS[shape % len(MARKERS)]
+    if not corners:
         return f"M{number(x - r)} {number(y)}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
-    if shape == "square":
-        return f"M{number(x - r)} {number(y - r)}h{2 * r}v{2 * r}h{-2 * r}z"
-    if shape == "diamond":
-        d = 1.4 * r
-        return f"M{number(x)} {number(y - d)}l{d:.2f} {d:.2f}l{-d:.2f} {d:.2f}l{-d:.2f} {-d:.2f}z"
-    d = 1.25 * r
-    return f"M{number(x)} {number(y - d)}l{d:.2f} {2 * d:.2f}h{-2 * d:.2f}z"
+    return "M" + "L".join(f"{number(x + r * right)} {number(y + r * down)}" for right, down in corners) + "z"

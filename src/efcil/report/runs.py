@@ -154,25 +154,25 @@ def comparison(scenario: Scenario) -> Section:
     if several:
         rows = [
             [
-                cell(entry.name, style=entry.style),
+                Cell(entry.name, entry.name, entry.style, place),
                 cell(len(entry.runs)),
                 *(mean_cell(entry, name) for name in NAMES),
                 cell(sum(run.metrics["seconds"] for run in entry.runs) / len(entry.runs) / 60),
                 size_cell(max(run.metrics["kept_bytes"] for run in entry.runs)),
             ]
-            for entry in scenario.entries
+            for place, entry in enumerate(scenario.entries)
         ]
         headings = ["method", "seeds", *symbols, "minutes", "kept"]
         tables.append(Table("Mean ± standard deviation over seeds", headings, rows, notes))
     rows = [
         [
-            cell(entry.name, style=entry.style),
+            Cell(entry.name, entry.name, entry.style, place),
             cell(run.seed),
             *(cell(float(run.metrics[name]), 2) for name in NAMES),
             cell(run.metrics["seconds"] / 60),
             size_cell(run.metrics["kept_bytes"]),
         ]
-        for entry in scenario.entries
+        for place, entry in enumerate(scenario.entries)
         for run in entry.runs
     ]
     headings = ["method", "seed", *symbols, "minutes", "kept"]

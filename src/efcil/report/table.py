@@ -9,11 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, what to sort it by, and the style of the curve that it belongs to."""
+    """A text, what to sort it by, and style and shape of the curve that it belongs to."""
 
     text: str
     value: float | str
     style: int | None = None
+    shape: int = 0
 
     @property
     def is_number(self) -> bool:
@@ -34,17 +35,17 @@ class Table:
         return bool(cells) and all(cell.is_number for cell in cells)
 
 
-def cell(value: Any, decimals: int = 1, style: int | None = None) -> Cell:
+def cell(value: Any, decimals: int = 1) -> Cell:
     """Any value as a cell; nothing is an empty one."""
     if value is None or value == "":
-        return Cell("", "", style)
+        return Cell("", "")
     if isinstance(value, bool):
-        return Cell("yes" if value else "no", str(value), style)
+        return Cell("yes" if value else "no", str(value))
     if isinstance(value, int):
-        return Cell(f"{value:,}", value, style)
+        return Cell(f"{value:,}", value)
     if isinstance(value, float):
-        return Cell(f"{value:.{decimals}f}", value, style)
-    return Cell(str(value), str(value), style)
+        return Cell(f"{value:.{decimals}f}", value)
+    return Cell(str(value), str(value))
 
 
 def size_cell(count: int) -> Cell:
