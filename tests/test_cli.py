@@ -203,6 +203,9 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         (["folder-cold2"], "data does not exist; check --data-root"),
         (["folder-cold2", "--data-root", "nowhere"], "nowhere.* does not exist; check --data-root"),
         (["cifar100-cold10", "--data-root", "nowhere"], "nowhere"),
+        (["folder-cold2", "--data-root", "file.txt"], "file.txt is a file; give the folder .* --data-root"),
+        (["digits-cold5", "--out", "file.txt"], r"file.txt is a file; give a folder for the runs, with --out\.$"),
+        (["digits-cold5", "--out", "file.txt/runs"], "file.txt is a file; give a folder for the runs"),
     ],
 )
 def test_a_wrong_run_is_one_sentence_and_exit_code_2(
@@ -214,7 +217,18 @@ def test_a_wrong_run_is_one_sentence_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EFCIL_DATA", raising=False)
-    assert re.search(message, failed(capsys, "run", *arguments, "--out", "runs"))
+    Path("file.txt").touch()
+    assert re.search(message, failed(capsys, "run", "--out", "runs", *arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bench", "--presets", "digits-cold5", "--methods", "efc"], ["tune", "digits-cold5", "--search", "width=4..8"]],
+)
+def test_runs_go_to_no_file(arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file.txt").touch()
+    said = failed(capsys, *arguments, "--out", tmp_path / "file.txt" / "runs")
+    assert said.endswith("file.txt is a file; give a folder for the runs, with --out.")
 
 
 @pytest.mark.parametrize(

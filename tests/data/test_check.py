@@ -8,6 +8,7 @@ import image_trees as trees
 import pytest
 
 from conftest import run_cli
+from efcil.cli import main
 from efcil.data.fetch import check as checking
 from efcil.data.fetch.check import Expected, check
 from efcil.data.sets import cifar100, dn4il, imagenet, imagenet_subset, tiny_imagenet
@@ -94,8 +95,23 @@ def test_every_damaged_file_is_named_when_all_are_decoded(tmp_path: Path) -> Non
         path.write_bytes(b"damaged")
     steps: list[tuple[int, int]] = []
     report = check("folder", tmp_path, sample=None, progress=lambda done, total: steps.append((done, total)))
-    assert report.sampled == 80 and steps[-1] == (80, 80)
+    assert (report.sampled, report.unreadable) == (80, 30) and steps[-1] == (80, 80)
     assert sorted(problem.split("'")[1] for problem in report.problems) == [str(path) for path in damaged]
+
+
+def test_a_set_that_is_not_there_is_one_sentence_without_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", "cifar100", "--data-root", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "efcil data get" in err
+
+
+def test_only_what_could_be_read_counts_as_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trees.class_folders(tmp_path, ["a", "b"], count=4)
+    (tmp_path / "b" / "b_1.png").write_bytes(b"damaged")
+    assert main(["data", "check", "folder", "--data-root", str(tmp_path), "--all"]) == 2
+    assert "  7 of 8 images decoded" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -105,7 +121,7 @@ def test_check_all_as_a_command(tmp_path: Path) -> None:
     for index in (3, 7):
         (tmp_path / "b" / f"b_{index}.png").write_bytes(b"damaged")
     done = run_cli("data", "check", "folder", "--data-root", tmp_path, "--all")
-    assert done.returncode == 2 and "40 images decoded" in done.stdout
+    assert done.returncode == 2 and "38 of 40 images decoded" in done.stdout
     assert "b_3.png" in done.stdout and "b_7.png" in done.stdout
     assert done.stderr.strip().endswith("efcil: folder has 2 problems, each named above; put them right.")
 

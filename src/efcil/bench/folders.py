@@ -1,4 +1,4 @@
-"""Which runs are meant: folders of runs, or folders that hold them, however deep."""
+"""Where runs go, and which are meant: folders of runs, or folders that hold them, however deep."""
 
 from __future__ import annotations
 
@@ -46,3 +46,10 @@ def missing(place: Path, kind: str) -> str:
     near = difflib.get_close_matches(place.name, beside, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(str(place.parent / name) for name in near)}?" if near else "check its name."
     return f"There is no {kind} {place}; {hint}"
+
+
+def check_out(out: Path) -> None:
+    """Runs go to a folder; said before anything takes long."""
+    for place in (out, *out.parents):
+        if place.is_file():
+            raise UserError(f"{place} is a file; give a folder for the runs, with --out.")

@@ -87,6 +87,7 @@ def bench(args: argparse.Namespace) -> None:
 
     from efcil.bench.campaign_file import CampaignFile, check_names, read_campaign
     from efcil.bench.display import summary_table
+    from efcil.bench.folders import check_out
     from efcil.bench.launchers import LAUNCHERS
     from efcil.bench.results import read_results, rows_of, stale_rows, summary
     from efcil.bench.states import states_size
@@ -97,6 +98,7 @@ def bench(args: argparse.Namespace) -> None:
     if args.file:
         check_names(args.file, file)
     args.out, args.results = args.out or file.out or OUT, args.results or file.results or RESULTS
+    check_out(args.out)
     args.data_root = args.data_root or file.data_root or default_data_root()
     args.workers = file.workers if args.workers is None else args.workers
     args.launcher = args.launcher or file.launcher

@@ -69,11 +69,12 @@ def data_check(args: argparse.Namespace) -> None:
         )
     if args.json:
         print(json.dumps(asdict(report), indent=2))
-    else:
+    elif report.classes:
         print(f"{report.name}: {report.classes} classes, {report.train:,} training and {report.test:,} test images")
         for part, (fewest, most) in (("training", report.train_per_class), ("test", report.test_per_class)):
             print(f"  {part} images per class: {fewest if fewest == most else f'{fewest} to {most}'}")
-        print(f"  {report.sampled} images decoded")
+        which = f"{report.sampled - report.unreadable} of {report.sampled}" if report.unreadable else report.sampled
+        print(f"  {which} images decoded")
         for name, digest in report.sources.items():
             print(f"  {name}: sha256 {digest}")
         for note in report.notes:

@@ -89,6 +89,7 @@ def run_one(
 ) -> tuple[dict[str, Any], Path]:
     """One run with its display; returns its metrics and its folder."""
     from efcil.bench.console import RunDisplay
+    from efcil.bench.folders import check_out
     from efcil.bench.runs import Unwatched, run_name
     from efcil.bench.runs import run as run_stream
     from efcil.bench.scenarios import resolve
@@ -96,6 +97,7 @@ def run_one(
     from efcil.config import to_dict
     from efcil.engine.distributed import is_first
 
+    check_out(out)
     if precision is not None and precision != resolve(preset, method, seed, changes).classifier.precision:
         changes = [*changes, f"precision={precision}"]  # moves numbers, so it is a change like any other
     where = [] if device is None else [f"device={device}"]

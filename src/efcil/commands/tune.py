@@ -56,11 +56,13 @@ def tune(args: argparse.Namespace) -> None:
     from rich.console import Console
 
     from efcil.bench.display import trials_table
+    from efcil.bench.folders import check_out
     from efcil.bench.tuning import ask, begin, import_optuna, study_folder, write_answers
 
     for name in ("workers", "trials"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise UserError(f"--{name} takes a number of at least 1, not {getattr(args, name)}.")
+    check_out(args.out)
     import_optuna()
     console = Console(stderr=args.json)
     question = ask(

@@ -141,6 +141,8 @@ def existing(root: Path | None, inside: str = "", needs: str = "", remedy: str =
     """The folder that found() finds; a clear sentence when it is not there."""
     if root is None:
         raise UserError("These images are read from disk; say where they are with --data-root DIR.")
+    if root.is_file():
+        raise UserError(f"{root} is a file; give the folder that the images are in, with --data-root.")
     folder = found(root, inside, needs)
     if folder is None:
         raise UserError(f"{root / inside / needs} does not exist; {remedy}.")

@@ -51,7 +51,9 @@ class Report:
     test_per_class: tuple[int, int] = (0, 0)
     """Fewest and most test images of a class."""
     sampled: int = 0
-    """Images that were decoded."""
+    """Images that were looked at."""
+    unreadable: int = 0
+    """Those of them that could not be decoded."""
     sources: dict[str, str] = field(default_factory=dict)
     """sha256 of the list files that decide what is in the set."""
     notes: list[str] = field(default_factory=list)
@@ -90,6 +92,7 @@ def check(
         train_per_class=_range(train),
         test_per_class=_range(test),
         sampled=sampled,
+        unreadable=len(unreadable),
         sources=data.sources,
         notes=[
             *_unequal(train, expected.train, "training"),
@@ -120,7 +123,7 @@ def _unequal(counts: Tensor, expected: int | None, part: str) -> list[str]:
 def _decode(
     data: DataSet, sample: int | None, seed: int, progress: Callable[[int, int], None]
 ) -> tuple[int, list[str]]:
-    """How many images were decoded, and a sentence for each that could not be, in the order of the set."""
+    """How many images were looked at, and a sentence for each that could not be, in the order of the set."""
     chosen: list[tuple[ImageSet, Tensor]] = []
     for part, images, labels in (("train", data.train, data.train_labels), ("test", data.test, data.test_labels)):
         for label in range(len(data.names)):
