@@ -78,6 +78,7 @@ def test_without_images_the_time_is_not_known(tmp_path: Path, table: Path) -> No
         ([7200, 60], 2, "to run: about 2.0 hours of computing, 2.0 hours with 2 at once"),  # the longest run decides
         ([30], 1, "to run: about 0.5 minutes of computing"),
         ([3600, None], 1, "to run: about 1.0 hours of computing; 1 of 2 runs not counted, their time is not known"),
+        ([None, None], 2, "to run: for how long is not known"),
     ],
 )
 def test_the_hours_of_a_campaign(seconds: list[float | None], at_once: int, sentence: str) -> None:
@@ -97,3 +98,10 @@ def test_a_dry_run_prints_the_hours_and_what_they_are_from(table: Path, capsys: 
     ]
     assert "2 done, 2 to run" in printed.err
     assert "to run: about 2.0 hours of computing, 1.0 hours with 2 at once" in printed.err
+
+
+def test_why_the_time_is_not_known_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "--presets", "cifar100-cold10", "--methods", "efc++", "efc", "--seeds", "0-2", "--dry-run"]
+    assert main([*command, "--data-root", str(tmp_path), "--results", str(tmp_path / "runs.csv")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("to run not known") == 6 and out.count("does not exist") == 1

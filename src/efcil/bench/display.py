@@ -44,15 +44,16 @@ def campaign_table(jobs: list[Job]) -> Table:
 
 
 def plan_table(plan: list[dict[str, Any]]) -> Table:
-    """A line per run and per stale row, with their numbers on top."""
+    """A line per run and per stale row, with their numbers on top; why hours are not known is said below it, once."""
     counts = Counter(line["status"].partition(":")[0] for line in plan)
     table = compact_table(f"{counts['done']} done, {counts['to run']} to run, {counts['stale']} stale rows")
     for name in ("preset", "method", "seed", "status", "hours", "hours from"):
         table.add_column(name, overflow="fold", no_wrap=name in ("preset", "seed", "hours"))
     for line in plan:
-        hours = "" if line.get("hours") is None else f"{line['hours']:.2f}"
+        known = line.get("hours") is not None
+        source = line.get("hours_from", "")
         words = [str(line[name]) for name in ("preset", "method", "seed", "status")]
-        table.add_row(*words, hours, line.get("hours_from", ""))
+        table.add_row(*words, f"{line['hours']:.2f}" if known else "", source if known else source.partition(":")[0])
     return table
 
 

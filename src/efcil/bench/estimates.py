@@ -100,10 +100,12 @@ def runs(found: list[Any]) -> str:
 def total_sentence(seconds: list[float | None], at_once: int) -> str:
     """``about 3.2 hours of computing, 1.6 hours with 2 runs at once``, and what could not be told."""
     known = [value for value in seconds if value is not None]
+    if not known:
+        return "to run: for how long is not known"
     hours = sum(known) / 3600
-    longest = max(known, default=0.0) / 3600
+    longest = max(known) / 3600
     sentence = f"to run: about {hours_text(hours)} of computing"
-    if at_once > 1 and known:
+    if at_once > 1:
         sentence += f", {hours_text(max(hours / at_once, longest))} with {at_once} at once"
     unknown = len(seconds) - len(known)
     return sentence + (f"; {unknown} of {len(seconds)} runs not counted, their time is not known" if unknown else "")

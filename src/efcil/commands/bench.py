@@ -172,6 +172,8 @@ def dry_run(console: Any, args: argparse.Namespace, todo: list[Cell]) -> None:
             line["hours"] = None if estimate.seconds is None else estimate.seconds / 3600
             line["hours_from"] = estimate.source
     console.print(plan_table(plan))
+    for reason in dict.fromkeys(estimate.source for estimate in found.values() if estimate.seconds is None):
+        console.print(f"\n{reason}", highlight=False)
     if found:
         seconds = [estimate.seconds for estimate in found.values()]
         workers = len(found) if args.launcher == "slurm" and args.workers is None else at_once(args)
