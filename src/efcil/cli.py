@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # In the order of --help: models of one's own, then benchmarks, then what there is to choose from.
 COMMANDS = (
     *("learn", "predict", "evaluate", "inspect", "compare", "rename", "merge", "forget", "undo", "export", "serve"),
-    *("run", "bench", "tune", "table", "figure", "claims", "report", "demo", "data", "methods", "presets", "grids"),
-    "completion",
+    *("run", "bench", "tune", "table", "figure", "claims", "report", "demo", "data", "methods", "settings"),
+    *("presets", "grids", "completion"),
 )
 
 
