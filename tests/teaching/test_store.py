@@ -135,6 +135,30 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
         Store(tmp_path / "none.efcil").load()
 
 
+def test_what_killed_processes_left_goes_with_the_next_change(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"], ["b"])
+    left = [tmp_path / ".model.efcil.12.partial", store.folder / ".0002.efcil.3.partial"]
+    left.append(store.folder / ".0002.forgotten.12.partial")
+    others = [tmp_path / f".{name}.12.partial" for name in ("model.efcil.lessons.json", "model.efcil.2", "other.efcil")]
+    others += [store.folder / ".notes.partial", tmp_path / ".model.efcil.partial"]
+    for path in [*left, *others]:
+        path.write_bytes(b"b")
+    with store.changing():
+        store.forget("b")
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in others)
+
+
+def test_what_another_command_is_writing_is_left_to_it(tmp_path: Path) -> None:
+    store = store_of(tmp_path, ["a"])
+    with store.changing():
+        written = tmp_path / ".model.efcil.12.partial"
+        written.write_bytes(b"a")
+        with pytest.raises(UserError, match="being changed by another"), Store(store.path).changing():
+            pass
+        assert written.exists()
+
+
 def test_times_are_no_part_of_what_makes_two_models_equal(tmp_path: Path) -> None:
     learner = make_learner("freeze").partial_fit(*make_blobs(["a", "b"]))
     checksums = []

@@ -7,7 +7,6 @@ import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from glob import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from efcil.engine.locks import locked
+from efcil.engine.state import remove_partial
 from efcil.errors import UserError
 from efcil.serve.app import Settings, build_app
 from efcil.serve.jobs import Jobs
@@ -36,7 +36,7 @@ def serve(
         raise UserError(f"There is no folder {model.parent}; make it first, or choose another place.")
     busy = f"{model} is served already; stop that server first."
     with locked(model.with_name(f".{model.name}.serve.lock"), busy):
-        sweep(model)
+        remove_partial(model.parent, f"{Jobs(model).path.name}.")  # of a server that was killed while it wrote the list
         check(settings)
         app = build_app(settings)
         config = uvicorn.Config(
@@ -74,14 +74,6 @@ def check(settings: Settings) -> None:
         _ = new_classifier(**settings.choices).stored_size  # needs the weights of its network
         taught = []
     Jobs(settings.model).read(taught)
-
-
-def sweep(model: Path) -> None:
-    """Remove what a process that was killed while it wrote the model or the list has left half-written."""
-    versions = model.with_name(f"{model.name}.versions")
-    for folder, pattern in ((model.parent, f".{escape(model.name)}.*.partial"), (versions, ".*.partial")):
-        for partial in folder.glob(pattern):
-            partial.unlink(missing_ok=True)
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@
     pets.efcil.versions/        the models before the last few changes, 0001.efcil being the oldest ever kept;
                                 0002.forgotten, which is empty, where a class was forgotten
     .pets.efcil.lock            held while a command changes the model
+    .pets.efcil.123.partial     half-written by process 123; the next command that changes the model removes it
 
 A reader never needs the lock: the model is replaced in one step, so it is always whole.
 """
@@ -44,7 +45,20 @@ class Store:
             raise UserError(f"There is no folder {self.path.parent}; make it first, or choose another place.")
         busy = f"{self.path} is being changed by another command; wait until that one has finished."
         with locked(self.path.with_name(f".{self.path.name}.lock"), busy):
+            self._sweep()
             yield
+
+    def _sweep(self) -> None:
+        """Remove what killed processes have left half-written: it may know a class that is forgotten since.
+
+        The names are told exactly, because a server writes its list beside the model without this lock.
+        """
+        model, version = re.escape(self.path.name), rf"{NUMBER.pattern}\.[a-z]+"
+        for folder, name in ((self.path.parent, model), (self.folder, version)):
+            left = re.compile(rf"\.{name}\.[0-9]+{re.escape(state.PARTIAL)}")
+            for path in folder.glob(f".*{state.PARTIAL}"):
+                if left.fullmatch(path.name):
+                    path.unlink()
 
     @property
     def exists(self) -> bool:
