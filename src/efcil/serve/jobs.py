@@ -48,6 +48,10 @@ class Lesson:
         """Whether a model has this lesson as that one; photos that were held out of it do not count there."""
         return set(self.classes) == set(taught.get("classes", {}))
 
+    def is_in(self, lessons: list[dict[str, Any]]) -> bool:
+        """Whether a model that has had these lessons was saved with this one."""
+        return self.place is not None and self.place < len(lessons) and self.is_that(lessons[self.place])
+
     @property
     def ended(self) -> bool:
         return self.status in ENDED
@@ -87,8 +91,7 @@ class Jobs:
         for lesson in self.lessons:
             if lesson.ended:
                 continue
-            place = lesson.place
-            if place is not None and place < len(taught) and lesson.is_that(taught[place]):
+            if lesson.is_in(taught):
                 self.change(lesson, status="done", progress=None)
             else:
                 self.change(lesson, status="lost", progress=None, report=None, error=LOST)

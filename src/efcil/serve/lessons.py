@@ -97,21 +97,28 @@ class School:
         store = self.served.store
         task = {"model": str(store.path), "names": waiting.names, "choices": self.served.choices}
         pixels, waiting.pixels = waiting.pixels, np.empty(0, np.uint8)
+        failed = ""
         try:
             await asyncio.to_thread(self.learner.teach, task, pixels, progress, learnt)
-            await self.served.reload()  # before it is called done: who then asks is answered by the new model
-        except Exception as error:
-            if not isinstance(error, UserError):  # a mistake of ours; the next lesson shall be learnt all the same
-                log.exception("A lesson failed.")
-                error = UserError(f"The lesson failed ({type(error).__name__}); the model is as it was before it.")
-            ended = STOPPED if self.stopped else str(error)
-            self.jobs.change(lesson, status="failed", progress=None, report=None, place=None, error=ended)
-        else:
-            self.jobs.change(lesson, status="done", progress=None)
+        except UserError as error:
+            failed = STOPPED if self.stopped else str(error)
+        except Exception as error:  # a mistake of ours; the next lesson shall be learnt all the same
+            log.exception("A lesson failed.")
+            failed = f"The lesson failed ({type(error).__name__}); the model is as it was before it."
         finally:
             self._saving = False
             self.budget.give(held)
+        await self.served.reload_or_say()  # before it is called done: who then asks is answered by the new model
+        if failed and not self._is_saved(lesson):
+            self.jobs.change(lesson, status="failed", progress=None, report=None, place=None, error=failed)
+        else:
+            self.jobs.change(lesson, status="done", progress=None)
         log.info("lesson %s: %s", lesson.id, lesson.status)
+
+    def _is_saved(self, lesson: Lesson) -> bool:
+        """Whether the model has the lesson all the same: its process may end between saving it and saying so."""
+        classifier = self.served.classifier
+        return classifier is not None and lesson.is_in(classifier.lessons_)
 
     async def _noted(self, lesson: Lesson, said: dict[str, Any]) -> None:
         """Write down what the lesson came to before the model is saved, so that a restart can tell what happened."""

@@ -40,20 +40,22 @@ class Served:
             try:
                 loop = asyncio.get_running_loop()
                 classifier = await loop.run_in_executor(self._loader, self.store.load) if stamp else None
-            finally:
+            except UserError:
                 self._stamp = stamp  # a file that cannot be used is not tried again and again
-            self.classifier = classifier
+                raise
+            self.classifier, self._stamp = classifier, stamp
 
     def refresh(self) -> None:
         """Look in the background whether somebody else has changed the file."""
         if self._stamp_now() != self._stamp and (self._refreshing is None or self._refreshing.done()):
-            self._refreshing = asyncio.create_task(self._reload_or_say())
+            self._refreshing = asyncio.create_task(self.reload_or_say())
 
-    async def _reload_or_say(self) -> None:
+    async def reload_or_say(self) -> None:
+        """Take the file as it is now; one that cannot be used is told in the log, and nothing else stops for it."""
         try:
             await self.reload()
-        except UserError as error:
-            log.warning("The model before goes on answering: %s", error)
+        except Exception as error:
+            log.warning("The model before goes on answering: %s", str(error) or type(error).__name__)
 
     def _stamp_now(self) -> Stamp | None:
         try:
