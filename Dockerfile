@@ -7,6 +7,7 @@
 # For x86 the wheel of PyTorch that pip finds by itself brings CUDA, several gigabytes of it. The page "Get started" of
 # PyTorch names the index of its CPU wheels: give that as TORCH_INDEX. Where secrets are files, end the last line with
 # `efcil serve /models/model.efcil --host 0.0.0.0 --token-file /run/secrets/efcil` in the place of `--env EFCIL_TOKEN efcil`.
+# HEALTHCHECK asks over http: with `--tls-cert` give `docker run` the `--health-cmd` of docs/container.md.
 FROM python:3.11-slim AS build
 ARG TORCH_INDEX=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

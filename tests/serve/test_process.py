@@ -24,6 +24,7 @@ from PIL import Image
 from conftest import make_blobs, make_learner, run_cli
 from efcil.engine import state
 from efcil.teaching.answers import holds_pixels
+from efcil.teaching.store import Store
 from serving import LONGEST, RealServer, ended, learners, photo, photos, status_until, taught_model
 
 pytestmark = pytest.mark.slow
@@ -190,6 +191,19 @@ def test_a_learner_that_dies_fails_its_lesson_only(tmp_path: Path) -> None:
         assert run_cli("serve", model, "--port", "0").returncode == 2  # one server for a model
 
 
+def test_a_start_takes_nothing_from_a_command_that_is_writing_the_model(tmp_path: Path) -> None:
+    model = taught_model(tmp_path / "pets.efcil", "cat", "dog")
+    versions = tmp_path / "pets.efcil.versions"
+    versions.mkdir()
+    written, left = (tmp_path / f".pets.efcil{part}.12.partial" for part in ("", ".lessons.json"))
+    with Store(model).changing():
+        for path in (written, left, versions / ".0001.efcil.12.partial"):
+            path.write_bytes(b"half")
+        with RealServer(model):
+            assert written.exists() and (versions / ".0001.efcil.12.partial").exists()
+            assert not left.exists()  # only a server writes the list, and there is one
+
+
 def test_a_slow_client_is_not_waited_for(tmp_path: Path) -> None:
     with RealServer(taught_model(tmp_path / "pets.efcil", "cat", "dog"), "--limit", "seconds=10") as server:
         with connection(server) as body, connection(server) as head, connection(server) as mute:
@@ -340,3 +354,16 @@ def test_tls(tmp_path: Path) -> None:
             assert client.get("/healthz").json()["status"] == "ok"
             assert client.get("/classes", headers={"Origin": server.address}).status_code == 200
             assert client.get("/classes", headers={"Origin": f"http://127.0.0.1:{server.port}"}).status_code == 403
+        until = time.monotonic() + LONGEST
+        while not well_in_container(server.port):  # it is asked again and again, as a busy machine may take its time
+            assert time.monotonic() < until
+    assert not well_in_container(server.port)
+
+
+def well_in_container(port: int) -> bool:
+    """What the health check that docs/container.md gives for HTTPS says of a server."""
+    page = Path(__file__).parents[2] / "docs/container.md"
+    (check,) = re.findall(r"--health-cmd '(.*)'", page.read_text())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = ["sh", "-c", check.replace("127.0.0.1:8000", f"127.0.0.1:{port}")]
+    return subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, check=False).returncode == 0
