@@ -30,7 +30,7 @@ Labels = npt.NDArray[Any]
 GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 QUICK: dict[str, dict[str, Any]] = {  # options of methods, to save time only
     "efc++": {"rebalancing": {"views": 2, "epochs": 3}},
-    "cargo": {"rebalancing": {"views": 2, "epochs": 3}},
+    "cargo": {"rank": 5},
     "acil": {"expansion": 48},
     "ds-al": {"expansion": 48},
     "ranpac": {"expansion": 48},

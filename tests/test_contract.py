@@ -72,7 +72,6 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
     },
     "one size for any number of images": {
         "lda": "a thin factor has a row fewer than its class has images, until it has as many as there are features",
-        "cargo": "as lda",
         "efc++": "as lda",
         "efc": "as lda",
         "ceos-acb": "as lda",

@@ -21,7 +21,6 @@ from efcil.methods import METHODS
 STRIPES = torch.tensor([50.0, 100.0, 100.0, 100.0, 150.0, 150.0, 150.0, 200.0])
 GENERATOR = {"iterations": 2, "batch_size": 4, "latent": 5, "width": 4}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "cargo": {"rebalancing": {"views": 3, "epochs": 4}},
     "efc++": {"rebalancing": {"views": 3, "epochs": 4}},
     "acil": {"expansion": 8},
     "ds-al": {"expansion": 8},

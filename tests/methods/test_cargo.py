@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from conftest import PartialContext, TinyNet, make_blobs, make_learner, quick_learner
 from efcil.backbones.anchored import Anchored
 from efcil.methods import cargo
-from efcil.methods.cargo import Cargo, seen_twice, within_class_variance
-from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
+from efcil.methods.cargo import Cargo
+from efcil.parts.carried import CarriedGaussians, discriminant
 
 FIRST, SECOND = make_blobs(["cat", "dog"], 8), make_blobs(["ant", "bee", "elk"], 8)
-QUICK = {"rebalancing": {"views": 1, "epochs": 1}}
+QUICK = {"rank": 3}
 
 
 class Net:
@@ -44,7 +44,7 @@ def terms(unit: float) -> dict[str, Tensor]:
     x, y = torch.randn(6, 4, generator=rng), torch.tensor([2, 3, 4, 2, 3, 4])
     spread = unit * torch.randn(40, 4, generator=rng)
     method = Cargo(Cargo.Options(damping=0.5, anchor=False))
-    method.prototypes = gaussian_prototypes(spread, torch.arange(40) % 2)
+    method.gaussians = CarriedGaussians.of(spread, torch.arange(40) % 2, 2)
     ctx: Any = PartialContext(first=False, known=2, model=Net(2 * unit), old=Net(unit))
     method.before_task(ctx)
     return method.loss(ctx, cargo.Batch(x, y))
@@ -67,21 +67,19 @@ def test_the_unit_of_the_features_changes_nothing(unit: float) -> None:
 
 
 def test_classes_without_spread_give_numbers() -> None:
-    alike = gaussian_prototypes(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
-    assert within_class_variance(alike, 3) == pytest.approx(0, abs=1e-6)
-    assert within_class_variance(GaussianPrototypes.none(), 3) == 0
+    alike = CarriedGaussians.of(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), 2)
+    assert alike.variance(3) == pytest.approx(0, abs=1e-6)
+    assert CarriedGaussians.none().variance(3) == 0
 
 
 @pytest.mark.parametrize("anchor", [False, True])
-def test_old_gaussians_follow_the_map_of_the_current_images_before_the_heads_are_balanced(
-    anchor: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_gaussians_follow_the_map_of_the_current_images(anchor: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {**QUICK, "anchor": anchor}
     classifier = make_learner("cargo", options=options, incremental={"epochs": 3, "lr": 1e-2})
     classifier.partial_fit(*FIRST)
-    before, own = classifier._method.prototypes, classifier._model.feature_dim
+    before, own = classifier._method.gaussians, classifier._model.feature_dim
     if anchor:
-        before = seen_twice(before)
+        before = before.twice()
     seen: dict[str, Any] = {}
 
     def fitting(old: Tensor, new: Tensor, columns: Tensor) -> Any:
@@ -89,26 +87,47 @@ def test_old_gaussians_follow_the_map_of_the_current_images_before_the_heads_are
         seen["map"] = original(old, new, columns)
         return seen["map"]
 
-    def balancing(ctx: Any, prototypes: GaussianPrototypes, settings: Any, views: list[Tensor]) -> None:
-        seen["balanced with"], seen["views"] = prototypes, views
-
     original = cargo.fitted
     monkeypatch.setattr(cargo, "fitted", fitting)
-    monkeypatch.setattr(cargo, "rebalance_heads", balancing)
     classifier.partial_fit(*SECOND)
     old, new, columns = seen["pairs"]
     assert old.shape == new.shape == (2 * 24, own) and not torch.equal(old, new)
     assert torch.equal(columns, torch.arange(2, 5).repeat_interleave(8).repeat(2))
-    carried = seen["map"].carry(before)
+    carried, after = before.carried(seen["map"]), classifier._method.gaussians
     assert not torch.allclose(carried.means[:, -own:], before.means[:, -own:])
-    torch.testing.assert_close(seen["balanced with"].means, carried.means)
-    after = classifier._method.prototypes
     torch.testing.assert_close(after.means[:2], carried.means)
-    for index in range(2):
-        torch.testing.assert_close(after.factors[index], carried.factors[index])
+    torch.testing.assert_close(after.directions[:2], carried.directions)
     assert len(after) == 5
-    (view,) = seen["views"]
-    torch.testing.assert_close(after.means[2:], gaussian_prototypes(view, columns[:24]).means)
+    torch.testing.assert_close(after.means[2:, -own:], torch.stack([new[24 + 8 * k :][:8].mean(0) for k in range(3)]))
+
+
+def test_classes_are_told_by_the_discriminant_of_the_gaussians() -> None:
+    classifier = make_learner("cargo", options={**QUICK, "own_share": 0.2, "shrinkage": 0.1})
+    classifier.partial_fit(*FIRST)
+    features = torch.rand(6, classifier._model.feature_dim)
+    for lesson in (SECOND, make_blobs(["fox"], 8)):
+        told = discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
+        assert torch.equal(classifier._method.scores(classifier._model, features), told)
+        classifier.partial_fit(*lesson)  # what was made ready before does not count any more
+        features = torch.rand(6, classifier._model.feature_dim)
+    classifier.forget("dog")
+    told = discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
+    assert told.shape == (6, 5) and torch.equal(classifier._method.scores(classifier._model, features), told)
+
+
+def test_what_is_drawn_has_the_covariance_that_classes_are_told_by() -> None:
+    rng = torch.Generator().manual_seed(0)
+    spread = torch.randn(60, 4, generator=rng) @ torch.randn(4, 4, generator=rng)
+    method = Cargo(Cargo.Options(rank=2, own_share=0.4, shrinkage=0.2))
+    method.gaussians = CarriedGaussians.of(spread, torch.arange(60) % 2, 2)
+    drawn, columns = method.drawn(40_000, rng)
+    kept = method.gaussians
+    base = 0.8 * 0.6 * kept.covariance + 0.2 * 0.6 * kept.covariance.diagonal().mean() * torch.eye(4)
+    for column in range(2):
+        own = drawn[columns == column]
+        expected = base + 0.4 * 0.8 * kept.directions[column].T @ kept.directions[column]
+        torch.testing.assert_close(own.T.cov(), expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
+        torch.testing.assert_close(own.mean(0), kept.means[column], rtol=0.05, atol=0.05)
 
 
 def test_the_first_network_stays_as_it_was_and_the_other_learns(tmp_path: Path) -> None:
@@ -124,7 +143,7 @@ def test_the_first_network_stays_as_it_was_and_the_other_learns(tmp_path: Path) 
         assert features.shape == (4, 2 * own)
         torch.testing.assert_close(features[:, :own], expected, rtol=0, atol=0)
         assert not torch.allclose(features[:, own:], expected)
-        assert all(head[:, :own].abs().sum() > 0 for head in classifier._model.heads)  # both are looked at
+        assert classifier._method.gaussians.means.shape[1] == 2 * own  # both are looked at
     classifier.save(tmp_path / "two.efcil")
     again = type(classifier).load(tmp_path / "two.efcil")
     assert torch.equal(again._model.features(images), features)
@@ -137,15 +156,6 @@ def test_a_network_that_no_task_changes_needs_no_anchor() -> None:
     classifier = quick_learner("cargo", options=QUICK, backbone_training="frozen")
     classifier.partial_fit(*FIRST).partial_fit(*SECOND)
     assert classifier._model.feature_dim == TinyNet.feature_dim
-
-
-def test_the_gaussians_of_features_that_stand_twice() -> None:
-    features, columns = torch.randn(30, 3), torch.arange(30) % 2
-    twice = seen_twice(gaussian_prototypes(features, columns))
-    expected = gaussian_prototypes(torch.cat([features, features], 1), columns)
-    torch.testing.assert_close(twice.means, expected.means)
-    for index in range(2):
-        torch.testing.assert_close(twice.covariance(index), expected.covariance(index))
 
 
 def test_a_classifier_that_starts_with_the_network_takes_no_anchor_along(tmp_path: Path) -> None:

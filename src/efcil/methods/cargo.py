@@ -1,37 +1,39 @@
 """CARGO: consolidated features, affinely carried Gaussians, and an anchor. A method of this project's own.
 
-It goes the way of EFC++ (Algorithm 1) and changes three of its parts (docs/methods/cargo.md): the network is held back
-by a squared feature distillation that is measured in units of the features, so that one weight serves everywhere; the
-Gaussians of the old classes are carried, means and covariances, by an affine map whose strength is validated on the
-current classes; and the network of the first task stays beside the one that goes on learning, for features that never
-move.
+It goes the way of EFC++ (Algorithm 1) with other means (docs/methods/cargo.md): the network is held back by a squared
+feature distillation that is measured in units of the features, so that one weight serves everywhere; the Gaussians of
+the old classes are carried by an affine map whose strength and whose error are measured on the current classes; the
+network of the first task stays beside the one that goes on learning, for features that never move; and classes are told
+by the discriminant that follows from the Gaussians, so that no head has to be balanced.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.config import added_later, at_least
+from efcil.config import at_least, part_of_one
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms
-from efcil.engine.numerics import TINY
-from efcil.paper.covariances import FULL, KeptCovariance
-from efcil.paper.prototypes import GaussianPrototypes, gaussian_prototypes
-from efcil.paper.rebalancing import Rebalancing, rebalance_heads, rebalancing_seconds
+from efcil.engine.model import IncrementalModel
+from efcil.engine.numerics import TINY, cholesky
+from efcil.engine.plan import seconds_at
 from efcil.parts.affine import fitted
+from efcil.parts.carried import CarriedGaussians, Discriminant, common, discriminant
 
 
 class Cargo(Method):
     name = "cargo"
     year = 2026
     idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network as an anchor"
-    stores = "class means and covariances, the first network"
-    shapes: ClassVar[dict[str, str]] = FULL.shapes()
+    stores = "class means and leading directions, one covariance, the first network"
+    shapes: ClassVar[dict[str, str]] = {
+        **{"means": "m n", "directions": "m rank n", "covariance": "n n", "counts": "m int64"}
+    }
 
     @dataclass(frozen=True)
     class Options:
@@ -41,29 +43,32 @@ class Cargo(Method):
         """Weight of the squared drift of a feature vector, which is divided by the variance within a class."""
         anchor: bool = True
         """Keep the network of the first task beside the one that learns: twice the features, half of them for good."""
-        rebalancing: Rebalancing = field(default_factory=Rebalancing)
-        """Settings of the re-balancing phase."""
-        kept_covariance: KeptCovariance = added_later(FULL)
-        """How much of each covariance is kept."""
+        rank: int = 32
+        """Leading directions that are kept of each class."""
+        own_share: float = 0.05
+        """How much of the covariance of a class is its own, α; the rest is that of all classes."""
+        shrinkage: float = 0.05
+        """Part of the identity in the covariance, s."""
 
         def __post_init__(self) -> None:
-            at_least(self, damping=0.0)
+            at_least(self, damping=0.0, rank=1)
+            part_of_one(self, "own_share")
+            part_of_one(self, "shrinkage")
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.prototypes = GaussianPrototypes.none()  # P_{1:t}
-        self.weight = 0.0  # of ‖δ‖², from the prototypes at the start of a task
+        self.gaussians = CarriedGaussians.none()
+        self.weight = 0.0  # of ‖δ‖², from the Gaussians at the start of a task
+        self._fitted: Discriminant | None = None  # follows from the Gaussians
 
     def before_task(self, ctx: Context) -> None:
         if ctx.first:
             return
         if self.options.anchor and not ctx.model.frozen_backbone and len(ctx.model.networks()) == 1:
             ctx.model.add_anchor()
-            self.prototypes = seen_twice(self.prototypes)
+            self._change(self.gaussians.twice())
         own = ctx.model.learner.feature_dim
-        self.weight = self.options.damping / max(within_class_variance(self.prototypes, own), TINY)
-        with torch.no_grad():
-            ctx.model.newest[:, :-own] = 0  # what the anchor says of the new classes is learnt when heads are balanced
+        self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes, and the drift from the old features in units of a class's spread.
@@ -84,15 +89,13 @@ class Cargo(Method):
         else:
             with ctx.phase("drift"):
                 features = self.carry(ctx)
-            with ctx.phase("re-balancing"):
-                rebalance_heads(ctx, self.prototypes, self.options.rebalancing, [features])
-        new = gaussian_prototypes(features, ctx.columns, self.options.kept_covariance)
-        self.prototypes = new if ctx.first else self.prototypes.extended(new)
+        new = CarriedGaussians.of(features, ctx.columns, self.options.rank)
+        self._change(new if ctx.first else self.gaussians.extended(new))
 
     def carry(self, ctx: Context) -> Tensor:
         """Take the Gaussians of all old classes along with the features of the current images, plain and augmented.
 
-        Returns the features of the augmented view, which statistics and re-balancing need too.
+        Returns the features of the augmented view, from which those of the new classes are made.
         """
         assert ctx.old is not None
         ctx.reseed("drift")
@@ -100,40 +103,50 @@ class Cargo(Method):
         networks = [*anchor, ctx.old.learner, learner]
         plain, seen = (ctx.extract(*networks, augmented=augmented) for augmented in (False, True))
         old, new = (torch.cat([plain[place], seen[place]]) for place in (-2, -1))
-        self.prototypes = fitted(old, new, ctx.columns.repeat(2)).carry(self.prototypes)
+        self._change(self.gaussians.carried(fitted(old, new, ctx.columns.repeat(2))))
         return torch.cat([*seen[:-2], seen[-1]], dim=1)
 
     def passes_after(self, first: bool) -> int:
-        settings = self.options.rebalancing
-        return 1 if first else 5 + min(settings.views, settings.epochs)
+        return 1 if first else 6  # both views through three networks
 
     def seconds_after(self, ctx: Context) -> float:
-        return 0.0 if ctx.first else rebalancing_seconds(ctx, self.prototypes, self.options.rebalancing)
+        """A decomposition for each class, and the inverse of the covariance."""
+
+        def decompose(size: int) -> Tensor:
+            vectors: Tensor = torch.linalg.eigh(torch.eye(size, dtype=torch.float64, device=ctx.device)).eigenvectors
+            return vectors
+
+        return (1 + ctx.classes) * seconds_at(ctx.model.feature_dim, decompose)
+
+    @property
+    def discriminant(self) -> Discriminant:
+        if self._fitted is None:
+            self._fitted = discriminant(self.gaussians, self.options.own_share, self.options.shrinkage)
+        return self._fitted
+
+    def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
+        """log N(f; μ_c, Σ_c) up to a constant, at a temperature, (N, m)."""
+        return self.discriminant.scores(features)
 
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """From N(p_c, Σ_c + 1e-5 I) of every class."""
-        columns = torch.arange(len(self.prototypes)).repeat_interleave(per_class)
-        return self.prototypes.sample_classes(columns, rng), columns.to(self.prototypes.means.device)
+        """From N(μ_c, Σ_c) of every class."""
+        own, kept = self.options.own_share, self.gaussians
+        columns = torch.arange(len(kept)).repeat_interleave(per_class)
+        root = cholesky(common(kept, own, self.options.shrinkage)).to(kept.means)
+        shared = torch.randn(len(columns), kept.means.shape[1], generator=rng).to(kept.means) @ root.T
+        z = torch.randn(len(kept), per_class, self.options.rank, generator=rng).to(kept.means)
+        apart = (own * (1 - self.options.shrinkage)) ** 0.5 * (z @ kept.directions).flatten(0, 1)
+        columns = columns.to(kept.means.device)
+        return kept.means[columns] + shared + apart, columns
 
     def remove_class(self, column: int) -> None:
-        self.prototypes = self.prototypes.removed(column)
-
-    def kept_shapes(self) -> dict[str, str]:
-        return self.options.kept_covariance.shapes()  # type: ignore[no-any-return]
+        self._change(self.gaussians.removed(column))
 
     def state(self) -> State:
-        return self.prototypes.state()
+        return {name: getattr(self.gaussians, name) for name in self.shapes}
 
     def load_state(self, state: State) -> None:
-        self.prototypes = GaussianPrototypes.from_state(state, self.options.kept_covariance)
+        self._change(CarriedGaussians(**state))
 
-
-def seen_twice(prototypes: GaussianPrototypes) -> GaussianPrototypes:
-    """The Gaussians of features that stand twice in a row, as a network and its copy give them."""
-    means = torch.cat([prototypes.means, prototypes.means], dim=1)
-    return prototypes.mapped(means, lambda factor: torch.cat([factor, factor], dim=1))
-
-
-def within_class_variance(prototypes: GaussianPrototypes, own: int) -> float:
-    """Mean over the classes of tr(Σ_c), of the last features alone, which are those of the network that learns."""
-    return sum(prototypes.variance(index, own) for index in range(len(prototypes))) / max(1, len(prototypes))
+    def _change(self, gaussians: CarriedGaussians) -> None:
+        self.gaussians, self._fitted = gaussians, None

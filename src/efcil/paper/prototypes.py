@@ -9,7 +9,7 @@ of a covariance can be kept (covariances.py); everything here works with whateve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -106,23 +106,9 @@ class GaussianPrototypes:
         factor = self.whole_factor(index)
         return factor.T @ factor
 
-    def variance(self, index: int, last: int) -> float:
-        """tr(Σ_c) over so many features, the last ones: the mean squared distance of an image from the class's mean.
-
-        A factor that was loaded and one that was computed, whose columns lie one after the other, must be summed alike.
-        """
-        rest = 0.0 if self.rest is None else float(self.rest[index]) * last
-        return float(self.factor(index)[:, -last:].contiguous().square().sum()) + rest
-
     def moved(self, means: Tensor, factors: Iterable[Tensor]) -> GaussianPrototypes:
         """The same classes with these means and whole factors, of which as much is kept as before."""
         return self.of(means, factors, self.counts, self.kept)
-
-    def mapped(self, means: Tensor, change: Callable[[Tensor], Tensor]) -> GaussianPrototypes:
-        """The same classes with these means and with each whole factor changed; one that all share is changed once."""
-        if self.kept.kind == "shared":
-            return stored(means, [change(self.factor(0))], self.counts, self.kept)
-        return self.moved(means, map(change, self.whole_factors()))
 
     def full_factors(self) -> Tensor:
         """Lower triangular F_c with F Fᵀ = Σ_c + 1e-5 I, for methods that need an invertible one, (m, n, n)."""

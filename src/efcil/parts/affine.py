@@ -8,19 +8,20 @@ new ones on the old ones, pulled towards the identity:
 so that r = 0 is least squares, and the larger r, the more a direction that the images hardly show is taken to have
 moved as all images have in the mean. How large r should be is seen on the current classes themselves: a part of them in
 turn plays the old classes. The map is fitted on the others, and the r wins that brings the old means of the classes
-that were left out nearest to their new ones (leave-class-out validation).
+that were left out nearest to their new ones (leave-class-out validation). How far they still are from them is the error
+that the means of old classes are expected to have, too; it is shared out over directions as what the map leaves of
+single images is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from efcil.engine.numerics import TINY
-from efcil.paper.prototypes import GaussianPrototypes
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 FOLDS = 5
@@ -88,40 +89,48 @@ class Regression:
 
 @dataclass(frozen=True)
 class AffineMap:
-    """f ← f P + b with b = μ_n − μ_o P, and the strength that was chosen for it."""
+    """f ← f P + b with b = μ_n − μ_o P, for the last features of a row; those that stand before them stay."""
 
     weight: Tensor  # P, (n, n) in float64
     old_mean: Tensor  # μ_o, (n,)
     new_mean: Tensor  # μ_n, (n,)
-    strength: float
+    strength: float  # that was chosen
+    error: Tensor  # covariance of the error that a carried mean is expected to have, (n, n)
 
-    def carry(self, prototypes: GaussianPrototypes) -> GaussianPrototypes:
-        """p ← p P + b and Σ ← Pᵀ Σ P of every class; features that stand before those of the map stay as they are."""
+    def moved(self, rows: Tensor) -> Tensor:
+        """f P + b of every row."""
+        return self._changed(rows, lambda own: (own - self.old_mean) @ self.weight + self.new_mean)
+
+    def turned(self, rows: Tensor) -> Tensor:
+        """f P of every row, for directions."""
+        return self._changed(rows, lambda own: own @ self.weight)
+
+    def _changed(self, rows: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
         own = len(self.weight)
-
-        def carried(rows: Tensor, before: Tensor | float, after: Tensor | float) -> Tensor:
-            moved = (rows[:, -own:].double() - before) @ self.weight + after
-            return torch.cat([rows[:, :-own], moved.to(rows)], dim=1)
-
-        means = carried(prototypes.means, self.old_mean, self.new_mean)
-        return prototypes.mapped(means, lambda factor: carried(factor, 0.0, 0.0))
+        return torch.cat([rows[..., :-own], change(rows[..., -own:].double()).to(rows)], dim=-1)
 
 
 def fitted(old: Tensor, new: Tensor, columns: Tensor, strengths: Sequence[float] = STRENGTHS) -> AffineMap:
     """The map of these pairs (N, n), with the strength that serves best for classes (columns, N) that it has not seen.
 
-    A task of a single class has none to leave out and takes the greatest strength, which is almost a translation.
+    A task of a single class has none to leave out: it takes the greatest strength, which is almost a translation, and
+    a mean is expected to be off by as much as an image is.
     """
     parts = [columns == column for column in columns.unique()]
     classes = [PairSums.of(old[rows], new[rows]) for rows in parts]
     sums = total(classes)
-    strength = strengths[-1] if len(classes) == 1 else chosen(classes, sums, strengths)
     regression = Regression.of(sums)
-    return AffineMap(regression.weight(strength), regression.old_mean, regression.new_mean, strength)
+    strength, error = (strengths[-1], None) if len(classes) == 1 else chosen(classes, sums, strengths)
+    weight = regression.weight(strength)
+    left = (old.double() - regression.old_mean) @ weight - (new.double() - regression.new_mean)
+    spread = left.T @ left / len(left)
+    if error is not None:
+        spread *= error / spread.trace().clamp_min(TINY)
+    return AffineMap(weight, regression.old_mean, regression.new_mean, strength, spread)
 
 
-def chosen(classes: list[PairSums], sums: PairSums, strengths: Sequence[float]) -> float:
-    """The strength with the least squared distance between carried and true means of classes that were left out."""
+def chosen(classes: list[PairSums], sums: PairSums, strengths: Sequence[float]) -> tuple[float, float]:
+    """The strength with the least squared distance between carried and true means of left-out classes, and that."""
     errors = torch.zeros(len(strengths), dtype=torch.float64)
     for fold in range(min(FOLDS, len(classes))):
         held = classes[fold::FOLDS]
@@ -130,7 +139,8 @@ def chosen(classes: list[PairSums], sums: PairSums, strengths: Sequence[float]) 
         new = torch.stack([part.new / part.count for part in held])
         for place, strength in enumerate(strengths):
             errors[place] += (regression.moved(old, strength) - new).square().sum().cpu()
-    return strengths[int(errors.argmin())]
+    best = int(errors.argmin())
+    return strengths[best], float(errors[best]) / len(classes)
 
 
 def total(parts: list[PairSums]) -> PairSums:
