@@ -14,6 +14,7 @@ from conftest import make_blobs
 from efcil.errors import UserError
 from efcil.serve import lessons as module
 from efcil.serve.jobs import Jobs, Lesson
+from efcil.serve.learner import Learner
 from efcil.serve.lessons import School
 from efcil.serve.limits import Budget, Limits
 from efcil.serve.served import Served
@@ -40,7 +41,7 @@ def lesson_of(
     async def ended() -> Lesson:
         await served.reload()
         school = School(served, Jobs(served.store.path), Limits(), Budget(1 << 20))
-        school.learner.teach = lambda task, pixels, progress, learnt: teach(learnt)  # type: ignore[method-assign]
+        school.learner.teach = lambda task, pixels, progress, learnt: teach(learnt)  # type: ignore[method-assign, assignment]
         pixels, names = make_blobs(["bird"], size=SIZE)
         lesson = school.add(list(names), pixels)
         running = asyncio.create_task(school.run())
@@ -79,7 +80,7 @@ def test_a_stop_that_runs_out_of_patience_is_judged_by_the_model(
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
     saving, killed = threading.Event(), threading.Event()
-    monkeypatch.setattr(module.Learner, "end", lambda self: killed.set())
+    monkeypatch.setattr(Learner, "end", lambda self: killed.set())
 
     def teach(learnt: Callable[[dict[str, Any]], None]) -> None:
         noted(learnt)

@@ -126,6 +126,6 @@ class Visit:
     def ask(self, path: str) -> Any:
         """The card with the answer about a photo."""
         self.find("[data-picker=ask] label input").set_input_files(path)
-        card = self.find(".answer:not([aria-busy])", has=self.page.get_by_alt_text(f"The photo {Path(path).name}"))
-        card.first.wait_for(timeout=PATIENCE)
-        return card.first
+        card = self.find(".answer", has=self.page.get_by_alt_text(f"The photo {Path(path).name}")).first
+        card.locator(".bars li").first.wait_for(timeout=PATIENCE)  # they stay while it is asked again
+        return card
