@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/carrying.py cifar100-cold10-fast --data-root DIR
 
-The stream is learnt as `cargo` does it; its backbone hardly depends on Gaussians (they give the unit of its loss). Every
+The stream is learnt as `cargo` does it; its backbone hardly depends on Gaussians, which give the unit of its loss. Each
 column moves Gaussians of its own and leaves out one part. Measured on held-out training images: the accuracy over all
 classes seen, after each task. For the true Gaussians the old images are given again.
 """

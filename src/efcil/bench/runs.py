@@ -199,9 +199,9 @@ def learn_stream(
         metrics["kept_bytes"] = classifier.kept_bytes
         if last:
             metrics["confusion_matrix"] = evaluation.confusion_matrix
-        write_metrics(folder, metrics)
         if distributed.is_first():
-            checkpoint.unlink(missing_ok=True)
+            checkpoint.unlink(missing_ok=True)  # before a finished run says so: nobody comes back to it
+        write_metrics(folder, metrics)
         watcher.finished_step(metrics)
     return metrics
 
