@@ -195,15 +195,23 @@ def test_a_trial_is_compared_with_the_others_at_the_same_step(
 
 
 def test_a_trial_that_fails_stops_no_other(tmp_path: Path) -> None:
-    begun = begin(tmp_path, question(search=["incremental.lr=1e-3|1e30"], tasks=2))
-    for value in ("1e30", "1e-3"):
-        begun.optuna.enqueue_trial({"incremental.lr": value})
-    work(begun, 2, None)
-    bad, good = begun.table()
+    bad, good = (begun := study(tmp_path, 2, search=["incremental.lr=1e30|1e-3"], tasks=2)).table()
     assert (bad["status"], good["status"]) == ("failed", "done")
     assert "Lower the learning rate" in bad["message"] and good["message"] == ""
     best = begun.best()
     assert best is not None and best["settings"] == ["incremental.lr=1e-3"]
+
+
+def test_of_choices_every_combination_is_tried_once(tmp_path: Path) -> None:
+    search = ["incremental.lr=1e-3|1e-2", "incremental.epochs=1|2"]
+    settings = [row["settings"] for row in study(tmp_path, 3, search=search, tasks=2).table()]
+    assert len(settings) == 3, "no more than were asked for"
+    found = study(tmp_path, 20, search=search, tasks=2)
+    settings = [row["settings"] for row in found.table()]
+    assert settings == [
+        [f"incremental.lr={lr}", f"incremental.epochs={epochs}"] for lr in ("1e-3", "1e-2") for epochs in (1, 2)
+    ]
+    assert found.complete(20)
 
 
 def test_another_question_in_the_same_folder_is_refused(finished: Study) -> None:

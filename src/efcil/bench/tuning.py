@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,6 +66,14 @@ class Question:
         found = [checked(parse_search(text), self.preset, self.method, self.seed, self.changes) for text in self.search]
         distinct(found)
         return found
+
+    @cached_property
+    def combinations(self) -> list[dict[str, str]]:
+        """Every combination of choices, if there is no range among the fields."""
+        if not all(dimension.choices for dimension in self.dimensions):
+            return []
+        names = [dimension.field for dimension in self.dimensions]
+        return [dict(zip(names, one, strict=True)) for one in product(*(d.choices for d in self.dimensions))]
 
     @property
     def direction(self) -> str:
@@ -145,7 +154,12 @@ class Study:
     def complete(self, trials: int) -> bool:
         """Whether there is nothing left to do."""
         rows = self.table()
-        return len(rows) >= trials and not any(row["status"] == "running" for row in rows)
+        return len(rows) >= self.wanted(trials) and not any(row["status"] == "running" for row in rows)
+
+    def wanted(self, trials: int) -> int:
+        """How many trials, at most: of choices each combination once."""
+        combinations = self.question.combinations
+        return min(trials, len(combinations)) if combinations else trials
 
     def next_trial(self, trials: int, claim: ExitStack) -> Any:
         """A trial that somebody left unfinished, or a new one while there are fewer than ``trials``; else None."""
@@ -155,8 +169,11 @@ class Study:
             for old in known:
                 if old.state == optuna.trial.TrialState.RUNNING and self._claimed(old.number, claim):
                     return optuna.trial.Trial(self.optuna, old._trial_id)
-            if sum(old.state != optuna.trial.TrialState.WAITING for old in known) >= trials:
+            waiting = [old for old in known if old.state == optuna.trial.TrialState.WAITING]
+            if len(known) - len(waiting) >= self.wanted(trials):
                 return None
+            if self.question.combinations and not waiting:
+                self.optuna.enqueue_trial(self.question.combinations[len(known)])
             # A seed for each trial: what is drawn neither repeats in another process nor depends on which one draws.
             self.optuna.sampler = optuna.samplers.TPESampler(
                 seed=1_000_003 * self.question.seed + len(known), constant_liar=True
