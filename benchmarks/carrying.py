@@ -24,7 +24,7 @@ from efcil.methods import METHODS
 from efcil.methods.cargo import Cargo
 from efcil.paper.covariances import leading
 from efcil.parts.affine import fitted
-from efcil.parts.carried import CarriedGaussians, discriminant
+from efcil.parts.carried import CarriedGaussians, quadratic_discriminant
 from efcil.parts.consolidation import oracle_prototypes
 
 ALL, TRUE = "all of it", "true Gaussians"
@@ -90,7 +90,7 @@ def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:
         for way, gaussians in Compared.ways.items():
             options = classifier._method.options
             own_share = 0.0 if way.startswith("no directions") else options.own_share
-            told = discriminant(gaussians, own_share, options.shrinkage)
+            told = quadratic_discriminant(gaussians, own_share, options.shrinkage)
             right = told.scores(features[:, -gaussians.means.shape[1] :]).argmax(1) == columns
             cells.append(f"{100 * float(right.double().mean()):.1f}")
         print(f"| {len(places)} | " + " | ".join(cells) + " |", flush=True)

@@ -15,7 +15,7 @@ from conftest import PartialContext, TinyNet, make_blobs, make_learner, quick_le
 from efcil.backbones.anchored import Anchored
 from efcil.methods import cargo
 from efcil.methods.cargo import Cargo
-from efcil.parts.carried import CarriedGaussians, discriminant
+from efcil.parts.carried import CarriedGaussians, quadratic_discriminant
 
 FIRST, SECOND = make_blobs(["cat", "dog"], 8), make_blobs(["ant", "bee", "elk"], 8)
 QUICK = {"rank": 3}
@@ -106,12 +106,12 @@ def test_classes_are_told_by_the_discriminant_of_the_gaussians() -> None:
     classifier.partial_fit(*FIRST)
     features = torch.rand(6, classifier._model.feature_dim)
     for lesson in (SECOND, make_blobs(["fox"], 8)):
-        told = discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
+        told = quadratic_discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
         assert torch.equal(classifier._method.scores(classifier._model, features), told)
         classifier.partial_fit(*lesson)  # what was made ready before does not count any more
         features = torch.rand(6, classifier._model.feature_dim)
     classifier.forget("dog")
-    told = discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
+    told = quadratic_discriminant(classifier._method.gaussians, 0.2, 0.1).scores(features)
     assert told.shape == (6, 5) and torch.equal(classifier._method.scores(classifier._model, features), told)
 
 

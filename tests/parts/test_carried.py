@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conftest import normal
 from efcil.parts.affine import fitted
-from efcil.parts.carried import FEATURES_PER_DEGREE, CarriedGaussians, common, discriminant
+from efcil.parts.carried import FEATURES_PER_DEGREE, CarriedGaussians, common, quadratic_discriminant
 
 COUNTS = (9, 30, 1, 2)
 COLUMNS = torch.arange(4).repeat_interleave(torch.tensor(COUNTS))
@@ -100,13 +100,13 @@ def test_the_discriminant_is_the_density_of_each_class(own_share: float) -> None
         ],
         dim=1,
     )
-    scores = discriminant(kept, own_share, 0.1).scores(points)
+    scores = quadratic_discriminant(kept, own_share, 0.1).scores(points)
     torch.testing.assert_close(scores.log_softmax(1), expected.log_softmax(1))
 
 
 def test_many_features_are_less_sure_of_themselves() -> None:
     points, columns = normal(40, 2 * FEATURES_PER_DEGREE), torch.arange(40) % 4
-    found = discriminant(CarriedGaussians.of(points, columns, 3), 0.0, 0.5)
+    found = quadratic_discriminant(CarriedGaussians.of(points, columns, 3), 0.0, 0.5)
     gaps = points[:, None] - found.centre - found.means
     distances = (gaps @ found.precision * gaps).sum(2)
     torch.testing.assert_close(found.scores(points), -distances / 2 / 2)
@@ -114,5 +114,5 @@ def test_many_features_are_less_sure_of_themselves() -> None:
 
 def test_one_image_of_each_class_is_nearest_to_itself() -> None:
     points = normal(3, N)
-    found = discriminant(CarriedGaussians.of(points, torch.arange(3), 4), 0.05, 0.05).scores(points)
+    found = quadratic_discriminant(CarriedGaussians.of(points, torch.arange(3), 4), 0.05, 0.05).scores(points)
     assert torch.isfinite(found).all() and found.argmax(1).tolist() == [0, 1, 2]

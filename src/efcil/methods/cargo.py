@@ -23,7 +23,7 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY, cholesky
 from efcil.engine.plan import seconds_at
 from efcil.parts.affine import fitted
-from efcil.parts.carried import CarriedGaussians, Discriminant, common, discriminant
+from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common, quadratic_discriminant
 
 
 class Cargo(Method):
@@ -59,7 +59,7 @@ class Cargo(Method):
         self.options = options
         self.gaussians = CarriedGaussians.none()
         self.weight = 0.0  # of ‖δ‖², from the Gaussians at the start of a task
-        self._fitted: Discriminant | None = None  # follows from the Gaussians
+        self._fitted: QuadraticDiscriminant | None = None  # follows from the Gaussians
 
     def before_task(self, ctx: Context) -> None:
         if ctx.first:
@@ -100,14 +100,14 @@ class Cargo(Method):
         assert ctx.old is not None
         ctx.reseed("drift")
         *anchor, learner = ctx.model.networks()
-        networks = [*anchor, ctx.old.learner, learner]
-        plain, seen = (ctx.extract(*networks, augmented=augmented) for augmented in (False, True))
-        old, new = (torch.cat([plain[place], seen[place]]) for place in (-2, -1))
+        plain = ctx.extract(ctx.old.learner, learner, augmented=False)
+        *kept, seen_old, seen = ctx.extract(*anchor, ctx.old.learner, learner, augmented=True)
+        old, new = torch.cat([plain[0], seen_old]), torch.cat([plain[1], seen])
         self._change(self.gaussians.carried(fitted(old, new, ctx.columns.repeat(2))))
-        return torch.cat([*seen[:-2], seen[-1]], dim=1)
+        return torch.cat([*kept, seen], dim=1)
 
     def passes_after(self, first: bool) -> int:
-        return 1 if first else 6  # both views through three networks
+        return 1 if first else 5  # both views through the old and the new network, one through the anchor
 
     def seconds_after(self, ctx: Context) -> float:
         """A decomposition for each class, and the inverse of the covariance."""
@@ -119,9 +119,9 @@ class Cargo(Method):
         return (1 + ctx.classes) * seconds_at(ctx.model.feature_dim, decompose)
 
     @property
-    def discriminant(self) -> Discriminant:
+    def discriminant(self) -> QuadraticDiscriminant:
         if self._fitted is None:
-            self._fitted = discriminant(self.gaussians, self.options.own_share, self.options.shrinkage)
+            self._fitted = quadratic_discriminant(self.gaussians, self.options.own_share, self.options.shrinkage)
         return self._fitted
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ def freedom(counts: Tensor) -> int:
 
 
 @dataclass(frozen=True)
-class Discriminant:
+class QuadraticDiscriminant:
     """log N(f; μ_c, Σ_c) up to a constant, in a form that is quick to evaluate."""
 
     centre: Tensor  # the mean of all means, (n,): numbers near to zero lose fewer digits
@@ -115,7 +115,7 @@ class Discriminant:
         return scores / max(1.0, features.shape[1] / FEATURES_PER_DEGREE)
 
 
-def discriminant(gaussians: CarriedGaussians, own_share: float, shrinkage: float) -> Discriminant:
+def quadratic_discriminant(gaussians: CarriedGaussians, own_share: float, shrinkage: float) -> QuadraticDiscriminant:
     """From (B + a CᵀC)⁻¹ = B⁻¹ − VᵀV with V = K⁻¹CB⁻¹, where KKᵀ = I/a + CB⁻¹Cᵀ (Woodbury), a = α(1 − s)."""
     precision = torch.cholesky_inverse(cholesky(common(gaussians, own_share, shrinkage)))
     centre = gaussians.means.double().mean(0)
@@ -132,7 +132,7 @@ def discriminant(gaussians: CarriedGaussians, own_share: float, shrinkage: float
         bias = bias - factors.diagonal(dim1=1, dim2=2).log().sum(1)
     offsets = torch.einsum("mn,mkn->mk", means, projections)
     parts = (centre, means, precision, bias, projections, offsets)
-    return Discriminant(*(part.to(gaussians.means.dtype) for part in parts))
+    return QuadraticDiscriminant(*(part.to(gaussians.means.dtype) for part in parts))
 
 
 def common(gaussians: CarriedGaussians, own_share: float, shrinkage: float) -> Tensor:
