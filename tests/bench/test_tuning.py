@@ -202,16 +202,21 @@ def test_a_trial_that_fails_stops_no_other(tmp_path: Path) -> None:
     assert best is not None and best["settings"] == ["incremental.lr=1e-3"]
 
 
-def test_of_choices_every_combination_is_tried_once(tmp_path: Path) -> None:
+def test_of_choices_every_combination_is_tried_once_whatever_was_tried_before(tmp_path: Path) -> None:
     search = ["incremental.lr=1e-3|1e-2", "incremental.epochs=1|2"]
-    settings = [row["settings"] for row in study(tmp_path, 3, search=search, tasks=2).table()]
-    assert len(settings) == 3, "no more than were asked for"
-    found = study(tmp_path, 20, search=search, tasks=2)
-    settings = [row["settings"] for row in found.table()]
-    assert settings == [
-        [f"incremental.lr={lr}", f"incremental.epochs={epochs}"] for lr in ("1e-3", "1e-2") for epochs in (1, 2)
-    ]
-    assert found.complete(20)
+    begun = study(tmp_path, 1, search=search, tasks=2)  # fewer trials than combinations: any
+    begun.optuna.enqueue_trial({"incremental.lr": "1e-2", "incremental.epochs": "1"})
+    found = study(tmp_path, 4, search=search, tasks=2)  # also the one that a killed process had only announced
+    tried = [tuple(row["settings"]) for row in found.table()]
+    expected = [(f"incremental.lr={lr}", f"incremental.epochs={n}") for lr in ("1e-3", "1e-2") for n in (1, 2)]
+    assert set(tried) == set(expected) and len(tried) - len(set(tried)) == (tried[0] == tried[1])
+    assert found.complete(4) and found.complete(20)
+
+
+def test_a_combination_that_was_only_announced_is_left(tmp_path: Path) -> None:
+    found = study(tmp_path, 1, search=["incremental.epochs=1|2"], tasks=2)
+    found.optuna.enqueue_trial({"incremental.epochs": "2" if "=1" in found.table()[0]["settings"][0] else "1"})
+    assert not found.complete(2) and len(found.left(2)) == 1
 
 
 def test_another_question_in_the_same_folder_is_refused(finished: Study) -> None:

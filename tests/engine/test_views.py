@@ -138,7 +138,7 @@ PLAIN, VIEW = "new shows plain", "new shows augmented"
 OLD_PLAIN, OLD_VIEW = "old shows plain", "old shows augmented"
 Shown = tuple[list[str], list[str], list[str], list[str]]
 SHOWN: dict[str, Shown] = {
-    "cargo": ([], DISTILS, [VIEW], ["copy shows plain", OLD_PLAIN, PLAIN, "copy shows augmented", OLD_VIEW, VIEW]),
+    "cargo": ([], DISTILS, [VIEW], [OLD_PLAIN, PLAIN, "copy shows augmented", OLD_VIEW, VIEW]),
     "efc++": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),
     "efc": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),
     "ceos-acb": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),

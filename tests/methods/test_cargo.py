@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -50,6 +51,27 @@ def terms(unit: float) -> dict[str, Tensor]:
     return method.loss(ctx, cargo.Batch(x, y))
 
 
+def test_with_an_anchor_the_loss_is_that_of_the_network_that_learns() -> None:
+    """The newest head has a half for each network; the second one is trained, and its half of Σ is the unit."""
+    classifier = make_learner("cargo", options={**QUICK, "damping": 0.5})
+    for lesson in (FIRST, SECOND):
+        classifier.partial_fit(*lesson)
+    model, method = classifier._model, classifier._method
+    own, x = model.learner.feature_dim, torch.rand(6, 3, 16, 16)
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in moved.learner.parameters():
+            weight.add_(0.01)
+    ctx: Any = PartialContext(first=False, known=2, model=moved, old=model)
+    method.before_task(ctx)
+    found = method.loss(ctx, cargo.Batch(x, torch.tensor([2, 3, 4, 2, 3, 4])))
+    new, old = moved.learner.features(x), model.learner.features(x)
+    variance = method.gaussians.covariance.diagonal()[own:].sum()
+    torch.testing.assert_close(found["drift"], 0.5 * (new - old).square().sum(1).mean() / variance)
+    ce = F.cross_entropy(new @ moved.newest[:, own:].T, torch.tensor([0, 1, 2, 0, 1, 2]))
+    torch.testing.assert_close(found["ce"], ce)
+
+
 def test_the_loss_by_hand() -> None:
     rng = torch.Generator().manual_seed(0)
     x = torch.randn(6, 4, generator=rng)
@@ -67,17 +89,27 @@ def test_the_unit_of_the_features_changes_nothing(unit: float) -> None:
 
 
 def test_classes_without_spread_give_numbers() -> None:
-    alike = CarriedGaussians.of(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), 2)
-    assert alike.variance(3) == pytest.approx(0, abs=1e-6)
-    assert CarriedGaussians.none().variance(3) == 0
+    """Of the drift of features of length √3 no more than its thousandth part counts, in any unit."""
+    for unit in (1.0, 50.0):
+        alike = CarriedGaussians.of(unit * torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), 2)
+        single = CarriedGaussians.of(unit * torch.ones(2, 3), torch.tensor([0, 1]), 2)
+        assert alike.variance(3) == single.variance(3) == pytest.approx(3e-3 * unit**2)
+
+
+def test_one_image_of_each_class_is_no_reason_to_diverge() -> None:
+    training = {"epochs": 3, "optimizer": "sgd", "lr": 1e-3}
+    classifier = make_learner("cargo", options=QUICK, incremental=training)
+    classifier.partial_fit(*make_blobs(["cat", "dog"], 1)).partial_fit(*SECOND)
+    assert np.isfinite(classifier.predict_proba(SECOND[0])).all()
 
 
 @pytest.mark.parametrize("anchor", [False, True])
 def test_old_gaussians_follow_the_map_of_the_current_images(anchor: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {**QUICK, "anchor": anchor}
-    classifier = make_learner("cargo", options=options, incremental={"epochs": 3, "lr": 1e-2})
+    settings = {"incremental": {"epochs": 3, "lr": 1e-2}, "augmentation": "crop"}
+    classifier = make_learner("cargo", options={**QUICK, "anchor": anchor}, **settings)
     classifier.partial_fit(*FIRST)
     before, own = classifier._method.gaussians, classifier._model.feature_dim
+    first = copy.deepcopy(classifier)
     if anchor:
         before = before.twice()
     seen: dict[str, Any] = {}
@@ -93,12 +125,18 @@ def test_old_gaussians_follow_the_map_of_the_current_images(anchor: bool, monkey
     old, new, columns = seen["pairs"]
     assert old.shape == new.shape == (2 * 24, own) and not torch.equal(old, new)
     assert torch.equal(columns, torch.arange(2, 5).repeat_interleave(8).repeat(2))
+    torch.testing.assert_close(old[:24], torch.cat(list(first._features(SECOND[0]))))  # plain images
+    torch.testing.assert_close(new[:24], torch.cat(list(classifier._features(SECOND[0])))[:, -own:])
+    assert not torch.allclose(old[24:], old[:24], rtol=0.01)  # and augmented ones, seen by the same two networks
+    assert float((new[24:] - old[24:]).norm() / (new[:24] - old[:24]).norm()) == pytest.approx(1, abs=0.5)
     carried, after = before.carried(seen["map"]), classifier._method.gaussians
     assert not torch.allclose(carried.means[:, -own:], before.means[:, -own:])
     torch.testing.assert_close(after.means[:2], carried.means)
     torch.testing.assert_close(after.directions[:2], carried.directions)
     assert len(after) == 5
-    torch.testing.assert_close(after.means[2:, -own:], torch.stack([new[24 + 8 * k :][:8].mean(0) for k in range(3)]))
+    views = [old, new] if anchor else [new]  # the old network of the second task is the anchor
+    seen_means = [torch.cat([view[24 + 8 * k :][:8].mean(0) for view in views]) for k in range(3)]
+    torch.testing.assert_close(after.means[2:], torch.stack(seen_means))
 
 
 def test_classes_are_told_by_the_discriminant_of_the_gaussians() -> None:
@@ -152,7 +190,9 @@ def test_the_first_network_stays_as_it_was_and_the_other_learns(tmp_path: Path) 
     assert again._model.feature_dim == 2 * own
 
 
-def test_a_network_that_no_task_changes_needs_no_anchor() -> None:
+def test_a_network_that_no_task_changes_needs_no_anchor_and_no_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first_loss", "loss"):
+        monkeypatch.setattr(Cargo, name, None)
     classifier = quick_learner("cargo", options=QUICK, backbone_training="frozen")
     classifier.partial_fit(*FIRST).partial_fit(*SECOND)
     assert classifier._model.feature_dim == TinyNet.feature_dim

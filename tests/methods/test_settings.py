@@ -28,7 +28,7 @@ BOTTLENECK = {"bottleneck": 1, "alpha": 0.0, "beta": 0.0, "gamma": 0.0}
 TWO_WAY = {**BOTTLENECK, "lambda_alignment": 0.0, "lambda_cycle": 0.0, "lambda_pairs": 0.0}
 
 LEAST: dict[str, dict[str, float]] = {  # the least value of every number; of shares too, whose greatest is 1
-    "cargo": {"damping": 0.0, "rank": 1, "own_share": 0.0, "shrinkage": 0.0},
+    "cargo": {"damping": 0.0, "rank": 1, "own_share": 0.0, "shrinkage": 1e-6},
     "efc++": {**CONSOLIDATION, **{f"rebalancing.{name}": least for name, least in REBALANCING.items()}},
     "efc": {**CONSOLIDATION, "prototype_batch": 1},
     "ceos-acb": {

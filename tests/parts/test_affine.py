@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from efcil.parts.affine import FOLDS, STRENGTHS, PairSums, Regression, chosen, fitted, total
+from efcil.parts.affine import FOLDS, STRENGTHS, Fold, PairSums, Regression, chosen, fitted, total
 
 Pairs = tuple[Tensor, Tensor, Tensor]
 
@@ -102,13 +102,13 @@ def test_two_images_of_two_classes_give_numbers(rng: torch.Generator) -> None:
 
 def test_sums_of_parts_add_up(rng: torch.Generator) -> None:
     old, new, columns = drifted(rng)
-    parts = [PairSums.of(old[columns == column], new[columns == column]) for column in columns.unique()]
-    whole = total(parts)
-    rest = whole.without(parts[0])
+    folds = [Fold.of(old, new, columns, column[None]) for column in columns.unique()]
+    whole = total([fold.sums for fold in folds])
+    rest = whole.without(folds[0].sums)
     torch.testing.assert_close(whole.cross, PairSums.of(old, new).cross)
     torch.testing.assert_close(rest.gram, PairSums.of(old[columns > 0], new[columns > 0]).gram)
     assert (whole.count, rest.count) == (320, 280)
-    assert chosen(parts, whole, [1e-4, 100.0])[0] == 1e-4
+    assert chosen(folds, whole, [1e-4, 100.0])[0] == 1e-4
 
 
 def test_features_before_those_of_the_map_stay_as_they_are() -> None:

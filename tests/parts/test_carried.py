@@ -59,6 +59,7 @@ def test_features_that_stand_twice() -> None:
     expected = CarriedGaussians.of(torch.cat([points, points], 1), COLUMNS, N)
     torch.testing.assert_close(twice.means, expected.means)
     torch.testing.assert_close(twice.covariance, expected.covariance)
+    torch.testing.assert_close(*(kept.directions.mT @ kept.directions for kept in (twice, expected)))
     assert twice.variance(N) == pytest.approx(float(twice.covariance.trace()) / 2)
 
 
@@ -78,10 +79,11 @@ def test_an_affine_drift_takes_everything_along_and_leaves_what_stands_before() 
 def test_the_error_of_the_map_widens_the_common_covariance() -> None:
     current, classes = 3 * normal(200, N, seed=7), torch.arange(200) % 8
     found = fitted(current, current + normal(200, N, seed=8), classes)
-    kept = CarriedGaussians.of(features(), COLUMNS, 3)
-    carried = kept.carried(found)
-    weight = found.weight
-    torch.testing.assert_close(carried.covariance, weight.T @ kept.covariance @ weight + found.error)
+    kept = CarriedGaussians.of(torch.cat([normal(len(COLUMNS), 2, seed=9), features()], 1), COLUMNS, 3)
+    # two features stand before those of the map
+    weight = torch.block_diag(torch.eye(2), found.weight).to(kept.covariance)
+    error = torch.block_diag(torch.zeros(2, 2), found.error).to(kept.covariance)
+    torch.testing.assert_close(kept.carried(found).covariance, weight.T @ kept.covariance @ weight + error)
     assert float(found.error.trace()) > 0.01
 
 

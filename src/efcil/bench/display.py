@@ -87,10 +87,10 @@ def paper_cell(preset: str, label: str) -> str:
     return "" if numbers is None else " / ".join("–" if value is None else f"{value:.1f}" for value in numbers)
 
 
-def trials_table(goal: str, rows: list[dict[str, Any]], best: dict[str, Any] | None, trials: int = 0) -> Table:
+def trials_table(goal: str, rows: list[dict[str, Any]], best: dict[str, Any] | None, left: int | None = None) -> Table:
     """A line per trial of a study, the best one bold; those at work on top while it goes on."""
     counts = Counter(row["status"] for row in rows)
-    waiting = f", {max(trials - len(rows), 0)} to come" if trials else ""
+    waiting = "" if left is None else f", {left} to come"
     told = ", ".join(
         f"{counts[status]} {status}" for status in ("done", "pruned", "failed", "running") if counts[status]
     )
@@ -99,7 +99,7 @@ def trials_table(goal: str, rows: list[dict[str, Any]], best: dict[str, Any] | N
     table.add_column("settings", overflow="fold")
     for name in ("status", "steps", goal, "minutes"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in sorted(rows, key=lambda row: row["status"] != "running") if trials else rows:
+    for row in sorted(rows, key=lambda row: row["status"] != "running") if left is not None else rows:
         numbers = ["" if row[goal] is None else f"{row[goal]:.2f}", f"{row['minutes']:.1f}"]
         style = "bold green" if best and row["trial"] == best["trial"] else STYLE.get(row["status"], "dim")
         words = " ".join(row["settings"]) + (f" ({row['message']})" if row["message"] else "")

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import product
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -67,10 +68,9 @@ class Question:
         distinct(found)
         return found
 
-    @cached_property
-    def combinations(self) -> list[dict[str, str]]:
-        """Every combination of choices, if there is no range among the fields."""
-        if not all(dimension.choices for dimension in self.dimensions):
+    def combinations(self, most: int) -> list[dict[str, str]]:
+        """Every combination of choices, if there is no range among the fields and there are no more than so many."""
+        if not 0 < prod(len(dimension.choices) for dimension in self.dimensions) <= most:
             return []
         names = [dimension.field for dimension in self.dimensions]
         return [dict(zip(names, one, strict=True)) for one in product(*(d.choices for d in self.dimensions))]
@@ -153,13 +153,15 @@ class Study:
 
     def complete(self, trials: int) -> bool:
         """Whether there is nothing left to do."""
-        rows = self.table()
-        return len(rows) >= self.wanted(trials) and not any(row["status"] == "running" for row in rows)
+        return not self.left(trials) and not any(row["status"] == "running" for row in self.table())
 
-    def wanted(self, trials: int) -> int:
-        """How many trials, at most: of choices each combination once."""
-        combinations = self.question.combinations
-        return min(trials, len(combinations)) if combinations else trials
+    def left(self, trials: int) -> list[dict[str, str] | None]:
+        """What is still to be begun of so many trials: combinations that none has tried, or whatever is drawn."""
+        known = filter(begun, self.optuna.get_trials(deepcopy=False))
+        tried = [trial.params or trial.system_attrs.get("fixed_params") for trial in known]
+        if combinations := self.question.combinations(trials):
+            return [one for one in combinations if one not in tried]
+        return [None] * (trials - len(tried))
 
     def next_trial(self, trials: int, claim: ExitStack) -> Any:
         """A trial that somebody left unfinished, or a new one while there are fewer than ``trials``; else None."""
@@ -168,16 +170,13 @@ class Study:
             known = self.optuna.get_trials(deepcopy=False)
             for old in known:
                 if old.state == optuna.trial.TrialState.RUNNING and self._claimed(old.number, claim):
+                    self.optuna.sampler = sampler(self.question, old.number)
                     return optuna.trial.Trial(self.optuna, old._trial_id)
-            waiting = [old for old in known if old.state == optuna.trial.TrialState.WAITING]
-            if len(known) - len(waiting) >= self.wanted(trials):
+            if not (left := self.left(trials)):
                 return None
-            if self.question.combinations and not waiting:
-                self.optuna.enqueue_trial(self.question.combinations[len(known)])
-            # A seed for each trial: what is drawn neither repeats in another process nor depends on which one draws.
-            self.optuna.sampler = optuna.samplers.TPESampler(
-                seed=1_000_003 * self.question.seed + len(known), constant_liar=True
-            )
+            if left[0] and all(begun(old) for old in known):
+                self.optuna.enqueue_trial(left[0])
+            self.optuna.sampler = sampler(self.question, len(known))
             trial = self.optuna.ask()
             self._claimed(trial.number, claim)
             suggested(self.question, trial)
@@ -212,6 +211,15 @@ class Study:
         done = [row for row in self.table() if row["status"] == "done"]
         sign = -1 if self.question.direction == "minimize" else 1
         return max(done, key=lambda row: (sign * row[self.question.goal], -row["trial"])) if done else None
+
+
+def begun(trial: Any) -> bool:
+    return bool(trial.state != import_optuna().trial.TrialState.WAITING)
+
+
+def sampler(question: Question, number: int) -> Any:
+    """With a seed for each trial: what is drawn neither repeats in another process nor depends on which one draws."""
+    return import_optuna().samplers.TPESampler(seed=1_000_003 * question.seed + number, constant_liar=True)
 
 
 def begin(folder: Path, question: Question) -> Study:

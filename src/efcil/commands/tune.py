@@ -110,7 +110,7 @@ def work_in_processes(console: Any, study: Study, trials: int, workers: int, dat
             processes.append((process, log))
         with Live(console=console, refresh_per_second=1, transient=True) as live:
             while any(process.poll() is None for process, _ in processes):
-                live.update(trials_table(study.question.goal, study.table(), study.best(), trials))
+                live.update(trials_table(study.question.goal, study.table(), study.best(), len(study.left(trials))))
                 time.sleep(POLL_SECONDS)
     finally:
         for process, _ in processes:

@@ -116,7 +116,7 @@ def measured_costs(ctx: Context, method: Method, trains: bool) -> Costs:
 
     def look() -> None:
         with torch.no_grad():
-            model.features(show(None))
+            trained.features(show(None))
         wait()
 
     def learn() -> None:

@@ -10,7 +10,7 @@ by the discriminant that follows from the Gaussians, so that no head has to be b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from efcil.engine.method import Method, State, Terms
 from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY, cholesky
 from efcil.engine.plan import seconds_at
-from efcil.parts.affine import fitted
+from efcil.errors import UserError
+from efcil.parts.affine import FOLDS, fitted
 from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common, quadratic_discriminant
 
 
@@ -31,9 +32,7 @@ class Cargo(Method):
     year = 2026
     idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network as an anchor"
     stores = "class means and leading directions, one covariance, the first network"
-    shapes: ClassVar[dict[str, str]] = {
-        **{"means": "m n", "directions": "m rank n", "covariance": "n n", "counts": "m int64"}
-    }
+    shapes: ClassVar = {"means": "m n", "directions": "m rank n", "covariance": "n n", "counts": "m int64"}
 
     @dataclass(frozen=True)
     class Options:
@@ -51,24 +50,33 @@ class Cargo(Method):
         """Part of the identity in the covariance, s."""
 
         def __post_init__(self) -> None:
-            at_least(self, damping=0.0, rank=1)
+            at_least(self, damping=0.0, rank=1, shrinkage=1e-6)  # network and anchor may see the same at first
             part_of_one(self, "own_share")
             part_of_one(self, "shrinkage")
+            if self.own_share == 1:
+                raise UserError("own_share must be below 1: directions of their own do not fill the space.")
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.gaussians = CarriedGaussians.none()
         self.weight = 0.0  # of ‖δ‖², from the Gaussians at the start of a task
-        self._fitted: QuadraticDiscriminant | None = None  # follows from the Gaussians
+        self._discriminant: QuadraticDiscriminant | None = None  # follows from the Gaussians
 
     def before_task(self, ctx: Context) -> None:
         if ctx.first:
             return
-        if self.options.anchor and not ctx.model.frozen_backbone and len(ctx.model.networks()) == 1:
+        if self._anchors(ctx) and len(ctx.model.networks()) == 1:
             ctx.model.add_anchor()
             self._change(self.gaussians.twice())
         own = ctx.model.learner.feature_dim
         self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
+
+    def _anchors(self, ctx: Context) -> bool:
+        """Whether a network that goes on learning has one beside it."""
+        return self.options.anchor and not ctx.first and not ctx.model.frozen_backbone
+
+    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
+        return [] if ctx.model.frozen_backbone else super().parameters(ctx)  # no answer comes from a head
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes, and the drift from the old features in units of a class's spread.
@@ -107,22 +115,24 @@ class Cargo(Method):
         return torch.cat([*kept, seen], dim=1)
 
     def passes_after(self, first: bool) -> int:
-        return 1 if first else 5  # both views through the old and the new network, one through the anchor
+        return 1 if first else 4 + self.options.anchor  # both views, old and new network; one through the anchor
 
     def seconds_after(self, ctx: Context) -> float:
-        """A decomposition for each class, and the inverse of the covariance."""
+        """A decomposition for each class and the inverse of the covariance, and those of the map."""
 
         def decompose(size: int) -> Tensor:
             vectors: Tensor = torch.linalg.eigh(torch.eye(size, dtype=torch.float64, device=ctx.device)).eigenvectors
             return vectors
 
-        return (1 + ctx.classes) * seconds_at(ctx.model.feature_dim, decompose)
+        own = ctx.model.learner.feature_dim
+        maps = 0.0 if ctx.first else (1 + FOLDS) * seconds_at(own, decompose)
+        return maps + (1 + ctx.classes) * seconds_at((1 + self._anchors(ctx)) * own, decompose)
 
     @property
     def discriminant(self) -> QuadraticDiscriminant:
-        if self._fitted is None:
-            self._fitted = quadratic_discriminant(self.gaussians, self.options.own_share, self.options.shrinkage)
-        return self._fitted
+        if self._discriminant is None:
+            self._discriminant = quadratic_discriminant(self.gaussians, self.options.own_share, self.options.shrinkage)
+        return self._discriminant
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
         """log N(f; μ_c, Σ_c) up to a constant, at a temperature, (N, m)."""
@@ -149,4 +159,4 @@ class Cargo(Method):
         self._change(CarriedGaussians(**state))
 
     def _change(self, gaussians: CarriedGaussians) -> None:
-        self.gaussians, self._fitted = gaussians, None
+        self.gaussians, self._discriminant = gaussians, None

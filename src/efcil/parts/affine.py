@@ -53,6 +53,21 @@ class PairSums:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """A part of the classes: the sums over their images, and the mean of each."""
+
+    sums: PairSums
+    old_means: Tensor  # (k, n)
+    new_means: Tensor  # (k, n)
+
+    @classmethod
+    def of(cls, old: Tensor, new: Tensor, columns: Tensor, classes: Tensor) -> Fold:
+        rows = torch.isin(columns, classes)
+        means = (torch.stack([x[columns == c].double().mean(0) for c in classes]) for x in (old, new))
+        return cls(PairSums.of(old[rows], new[rows]), *means)
+
+
+@dataclass(frozen=True)
 class Regression:
     """Everything that the maps of all strengths share: Σ_o = U diag(s) Uᵀ, C_on and both means."""
 
@@ -116,11 +131,11 @@ def fitted(old: Tensor, new: Tensor, columns: Tensor, strengths: Sequence[float]
     A task of a single class has none to leave out: it takes the greatest strength, which is almost a translation, and
     a mean is expected to be off by as much as an image is.
     """
-    parts = [columns == column for column in columns.unique()]
-    classes = [PairSums.of(old[rows], new[rows]) for rows in parts]
-    sums = total(classes)
+    classes = columns.unique()
+    folds = [Fold.of(old, new, columns, classes[place::FOLDS]) for place in range(min(FOLDS, len(classes)))]
+    sums = total([fold.sums for fold in folds])
     regression = Regression.of(sums)
-    strength, error = (strengths[-1], None) if len(classes) == 1 else chosen(classes, sums, strengths)
+    strength, error = (strengths[-1], None) if len(classes) == 1 else chosen(folds, sums, strengths)
     weight = regression.weight(strength)
     left = (old.double() - regression.old_mean) @ weight - (new.double() - regression.new_mean)
     spread = left.T @ left / len(left)
@@ -129,18 +144,15 @@ def fitted(old: Tensor, new: Tensor, columns: Tensor, strengths: Sequence[float]
     return AffineMap(weight, regression.old_mean, regression.new_mean, strength, spread)
 
 
-def chosen(classes: list[PairSums], sums: PairSums, strengths: Sequence[float]) -> tuple[float, float]:
+def chosen(folds: list[Fold], sums: PairSums, strengths: Sequence[float]) -> tuple[float, float]:
     """The strength with the least squared distance between carried and true means of left-out classes, and that."""
     errors = torch.zeros(len(strengths), dtype=torch.float64)
-    for fold in range(min(FOLDS, len(classes))):
-        held = classes[fold::FOLDS]
-        regression = Regression.of(sums.without(total(held)))
-        old = torch.stack([part.old / part.count for part in held])
-        new = torch.stack([part.new / part.count for part in held])
+    for fold in folds:
+        regression = Regression.of(sums.without(fold.sums))
         for place, strength in enumerate(strengths):
-            errors[place] += (regression.moved(old, strength) - new).square().sum().cpu()
+            errors[place] += (regression.moved(fold.old_means, strength) - fold.new_means).square().sum().cpu()
     best = int(errors.argmin())
-    return strengths[best], float(errors[best]) / len(classes)
+    return strengths[best], float(errors[best]) / sum(len(fold.old_means) for fold in folds)
 
 
 def total(parts: list[PairSums]) -> PairSums:
