@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from efcil import IncrementalClassifier, data
 from efcil.bench.scenarios import resolve
@@ -23,12 +25,14 @@ from efcil.engine.context import Context
 from efcil.methods import METHODS
 from efcil.methods.cargo import Cargo
 from efcil.paper.covariances import leading
-from efcil.parts.affine import fitted
 from efcil.parts.carried import CarriedGaussians, quadratic_discriminant
 from efcil.parts.consolidation import oracle_prototypes
 
 ALL, TRUE = "all of it", "true Gaussians"
-WAYS = (ALL, "no directions of their own", "no error of the map", "no anchor", "not moved", TRUE)
+WAYS = (
+    *(ALL, "no earlier layers", "no anchor", "no directions of their own", "no error of the map", "augmented view"),
+    *("not moved", TRUE),
+)
 
 
 class Compared(Cargo):
@@ -39,27 +43,29 @@ class Compared(Cargo):
 
     def after_task(self, ctx: Context) -> None:
         if ctx.first:
-            super().after_task(ctx)
-            Compared.ways = {way: self.gaussians if way == "no anchor" else self.gaussians.twice() for way in WAYS}
-            return
-        assert ctx.old is not None
-        ctx.reseed("drift")
-        anchor, learning = ctx.model.networks()
-        plain, seen = (ctx.extract(anchor, ctx.old.learner, learning, augmented=view) for view in (False, True))
-        carrying = fitted(*(torch.cat([plain[k], seen[k]]) for k in (1, 2)), ctx.columns.repeat(2))
-        for way, gaussians in self.ways.items():
-            if way == TRUE:
-                gaussians = self.true(ctx)
-            elif way != "not moved":
-                exact = replace(carrying, error=torch.zeros_like(carrying.error))
-                gaussians = gaussians.carried(exact if way == "no error of the map" else carrying)
-            features = seen[2] if way == "no anchor" else torch.cat([seen[0], seen[2]], 1)
-            self.ways[way] = gaussians.extended(CarriedGaussians.of(features, ctx.columns, self.options.rank))
+            ctx.model.add_anchor("layers")
+        (plain,), (seen,) = (ctx.extract(ctx.model, augmented=view) for view in (False, True))
+        fresh = {way: self.of(ctx, way, seen if way == "augmented view" else plain) for way in WAYS}
+        Compared.ways = fresh if ctx.first else self.moved(ctx, plain, fresh)
         self._change(self.ways[ALL])
+
+    def of(self, ctx: Context, way: str, features: Tensor) -> CarriedGaussians:
+        own = ctx.model.learner.feature_dim
+        return CarriedGaussians.of(features[:, looked_at(way, features.shape[1], own)], ctx.columns, self.options.rank)
+
+    def moved(self, ctx: Context, plain: Tensor, fresh: dict[str, CarriedGaussians]) -> dict[str, CarriedGaussians]:
+        found = self.drift(ctx, plain)
+        certain = replace(found, error=torch.zeros_like(found.error))
+        kept = {
+            way: gaussians.carried(certain if way == "no error of the map" else found)
+            for way, gaussians in self.ways.items()
+        }
+        kept |= {TRUE: self.true(ctx), "not moved": self.ways["not moved"]}
+        return {way: gaussians.extended(fresh[way]) for way, gaussians in kept.items()}
 
     def true(self, ctx: Context) -> CarriedGaussians:
         """Those of the old images, which the method itself never sees again."""
-        true = oracle_prototypes(ctx, augmented=True)
+        true = oracle_prototypes(ctx, augmented=False)
         rows = torch.zeros(len(true), self.options.rank, true.means.shape[1])
         for place, factor in enumerate(true.whole_factors()):
             own, _ = leading(factor, self.options.rank)
@@ -67,6 +73,12 @@ class Compared(Cargo):
         weights = (true.counts - 1) / (true.counts - 1).sum()
         covariance = sum(weight * true.covariance(place) for place, weight in enumerate(weights))
         return CarriedGaussians(true.means, rows, covariance, true.counts)
+
+
+def looked_at(way: str, whole: int, own: int) -> list[int]:
+    """The places of the features that a class is told by: of the anchor, of its earlier layers, of the network."""
+    anchor, layers, network = ([*range(a, b)] for a, b in pairwise((0, own, whole - own, whole)))
+    return {"no anchor": network, "no earlier layers": anchor + network}.get(way, anchor + layers + network)
 
 
 def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:
@@ -91,7 +103,8 @@ def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:
             options = classifier._method.options
             own_share = 0.0 if way.startswith("no directions") else options.own_share
             told = quadratic_discriminant(gaussians, own_share, options.shrinkage)
-            right = told.scores(features[:, -gaussians.means.shape[1] :]).argmax(1) == columns
+            own = classifier._model.learner.feature_dim
+            right = told.scores(features[:, looked_at(way, features.shape[1], own)]).argmax(1) == columns
             cells.append(f"{100 * float(right.double().mean()):.1f}")
         print(f"| {len(places)} | " + " | ".join(cells) + " |", flush=True)
 

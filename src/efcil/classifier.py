@@ -434,7 +434,7 @@ class IncrementalClassifier:
             architecture=None if self._origin.given is not None else model.backbone.architecture,  # type: ignore[arg-type]
             frozen_batchnorm=model.frozen_batchnorm,
             frozen_backbone=model.frozen_backbone,
-            anchored=isinstance(model.backbone, Anchored),
+            anchored=model.backbone.shows if isinstance(model.backbone, Anchored) else None,
             network=model.state_dict(),
             kept=self._method.state(),
         ).write(Path(path))

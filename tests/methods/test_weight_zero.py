@@ -21,7 +21,7 @@ NOTHING: dict[str, tuple[str, dict[str, Any]]] = {
     "si": ("si", {"c": 0.0}),
     "rwalk": ("rwalk", {"lambda_rwalk": 0.0}),
     "lfl": ("lfl", {"lambda_e": 0.0}),
-    "cargo": ("cargo", {"damping": 0.0, "anchor": False}),
+    "cargo": ("cargo", {"damping": 0.0, "anchor": "none"}),
     "efc++": ("efc++", {"lambda_efm": 0.0, "eta": 0.0, **REBALANCING}),
     **{
         f"efc++ {name}": ("efc++", {"regularizer": name, "lambda_regularizer": 0.0, **REBALANCING})
@@ -35,7 +35,7 @@ SOMETHING = {
     "si": {"c": 1e4},
     "rwalk": {"lambda_rwalk": 1e4},
     "lfl": {"lambda_e": 1.0},
-    "cargo": {"anchor": False},
+    "cargo": {"anchor": "none"},
     "efc++": {},
     **{f"efc++ {name}": {"regularizer": name} for name in ("efim", "kd", "fd")},
 }

@@ -53,16 +53,6 @@ def test_classes_of_two_tasks_are_those_of_one() -> None:
     assert torch.equal(fewer.covariance, at_once.covariance)
 
 
-def test_features_that_stand_twice() -> None:
-    points = features()
-    twice = CarriedGaussians.of(points, COLUMNS, N).twice()
-    expected = CarriedGaussians.of(torch.cat([points, points], 1), COLUMNS, N)
-    torch.testing.assert_close(twice.means, expected.means)
-    torch.testing.assert_close(twice.covariance, expected.covariance)
-    torch.testing.assert_close(*(kept.directions.mT @ kept.directions for kept in (twice, expected)))
-    assert twice.variance(N) == pytest.approx(float(twice.covariance.trace()) / 2)
-
-
 def test_an_affine_drift_takes_everything_along_and_leaves_what_stands_before() -> None:
     """Images of other classes have moved by the same map, so that nothing is left to be wrong about."""
     before, own = normal(len(COLUMNS), 2, seed=9), features()

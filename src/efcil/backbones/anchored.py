@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from efcil.backbones.layered import Wide
 from efcil.backbones.pretrained import Architecture
+
+Shows = Literal["layers", "features"]  # of the copy: its earlier layers too, or the last one alone
 
 
 class Anchored(nn.Module):
-    """A network and a copy of it that never changes; features are those of the copy and of the network, (B, 2n)."""
+    """A network and a copy of it that never changes; features are those of the copy, then the network's own."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, shows: Shows) -> None:
         super().__init__()
-        self.anchor = copy.deepcopy(network).eval().requires_grad_(False)
+        kept = copy.deepcopy(network).eval().requires_grad_(False)
+        self.anchor = Wide(kept) if shows == "layers" else kept
         self.learning = network
-        self.feature_dim = 2 * int(network.feature_dim)  # type: ignore[arg-type]
+        self.feature_dim = int(self.anchor.feature_dim) + int(network.feature_dim)  # type: ignore[arg-type]
+        self.shows = shows
 
     @property
     def architecture(self) -> Architecture:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from efcil.backbones.layered import Layered
 from efcil.backbones.pretrained import Architecture
 
 
@@ -66,7 +67,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
 
 
-class ResNet18(nn.Module):
+class ResNet18(Layered):
     """ResNet-18; features are the global average after the last ReLU, so never negative, (B, 8·width)."""
 
     def __init__(self, width: int = 64, stem: str = "small", stem_stride: int = 1) -> None:
@@ -83,10 +84,13 @@ class ResNet18(nn.Module):
                 blocks.append(BasicBlock(channels, width << stage, stride))
                 channels = width << stage
         self.blocks = nn.Sequential(*blocks)
+        self.channels = (2 * width, 4 * width, 8 * width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(F.relu(self.stem(x)))
-        return self.blocks(x).mean((2, 3))  # type: ignore[no-any-return]
+    def layers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the second, the third and the last of its four stages give, (B, c, h, w) each."""
+        early: Tensor = self.blocks[:4](self.pool(F.relu(self.stem(x))))
+        late: Tensor = self.blocks[4:6](early)
+        return early, late, self.blocks[6:](late)
 
 
 def he_initialise(network: nn.Module, rng: torch.Generator) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from efcil.backbones.layered import Layered
 from efcil.backbones.pretrained import Architecture
 from efcil.backbones.resnet18 import ConvNorm
 
@@ -29,7 +30,7 @@ class Stage(nn.Module):
         return x + F.relu(self.second(x))
 
 
-class ResNet9(nn.Module):
+class ResNet9(Layered):
     """Features are the global average after the last ReLU, so never negative, (B, 16·width)."""
 
     def __init__(self, width: int = 32) -> None:
@@ -40,6 +41,11 @@ class ResNet9(nn.Module):
         widths = [3 * width // 4, width, 2 * width, 4 * width]
         self.stages = nn.Sequential(*(Stage(a, b) for a, b in pairwise(widths)))
         self.head = ConvNorm(4 * width, self.feature_dim, 1)
+        self.channels = (2 * width, 4 * width, self.feature_dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.head(self.stages(self.stem(x)))).mean((2, 3))
+    def layers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the second and the third stage and the head give, (B, c, h, w) each."""
+        first, second, third = self.stages
+        early = second(first(self.stem(x)))
+        late = third(early)
+        return early, late, F.relu(self.head(late))

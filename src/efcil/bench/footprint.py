@@ -15,6 +15,7 @@ PAPER = {
     **{"r": 512},  # rows of the thin factors of a class: one fewer than its images, and n at most
     **{"G": 8_423_939, "B": 646},  # parameters and BatchNorm statistics of the generator for 32 pixels
 }
+ANCHORED = {"features": 2 * 512, "layers": 2 * 512 + 4 * (128 + 256)}  # of a ResNet-18 and its anchor
 
 
 def sizes_and_type(shape: str, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], str]:
@@ -30,8 +31,8 @@ def footprint(shapes: Mapping[str, str], options: Any) -> tuple[int, int]:
     """Bytes kept for every class (at most), and once whatever the number of classes, at the paper's size."""
     sizes = {**vars(options), **PAPER, "m": 1}
     total = {True: 0, False: 0}
-    if sizes.get("anchor"):  # a copy of the network, whose features stand beside those of the network
-        sizes |= {word: 2 * PAPER[word] for word in ("n", "r")}
+    if sizes.get("anchor") in ANCHORED:  # a copy of the network, whose features stand beside those of the network
+        sizes["n"] = ANCHORED[sizes["anchor"]]
         total[False] = PAPER["P"] * BYTES["float32"]
     for shape in shapes.values():
         numbers, dtype = sizes_and_type(shape, sizes)

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from efcil.backbones.anchored import Anchored
+from efcil.backbones.anchored import Anchored, Shows
 from efcil.engine.computing import autocast
 from efcil.engine.device import kept_randomness
 from efcil.engine.shards import features_of
@@ -64,11 +65,11 @@ class IncrementalModel(nn.Module):
         head = uniform(classes, self.feature_dim, rng)
         self.heads.append(nn.Parameter(head.to(next(self.backbone.parameters()).device)))
 
-    def add_anchor(self) -> None:
-        """Keep the network as it is now beside the one that goes on learning; no class looks at the copy yet."""
-        self.heads = nn.ParameterList(torch.cat([torch.zeros_like(head), head], 1).detach() for head in self.heads)
-        self.backbone = Anchored(self.backbone)
+    def add_anchor(self, shows: Shows) -> None:
+        """Keep the network as it is now beside the one that goes on learning; no head looks at the copy."""
+        own, self.backbone = self.feature_dim, Anchored(self.backbone, shows)
         self.feature_dim = self.backbone.feature_dim
+        self.heads = nn.ParameterList(F.pad(head, (self.feature_dim - own, 0)).detach() for head in self.heads)
 
     def networks(self) -> list[IncrementalModel]:
         """Each network alone, without heads, in the order of their features: the one that learns is the last."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from efcil.backbones import FROM_SCRATCH, without_weights
-from efcil.backbones.anchored import Anchored
+from efcil.backbones.anchored import Anchored, Shows
 from efcil.backbones.pretrained import Architecture, Weights
 from efcil.config import ClassifierConfig, from_dict, to_dict
 from efcil.engine import forgery, state
@@ -41,7 +41,7 @@ class SavedClassifier:
     architecture: Architecture | None  # none: a backbone of the user's own, of which only the weights are here
     frozen_batchnorm: bool
     frozen_backbone: bool
-    anchored: bool  # whether a copy of the network that never changes stands beside it
+    anchored: Shows | None  # what is seen of a copy of the network that never changes, if one stands beside it
     network: Weights  # of the whole IncrementalModel
     kept: State  # of the method
 
@@ -89,7 +89,7 @@ class SavedClassifier:
             architecture=architecture,
             frozen_batchnorm=meta["frozen_batchnorm"],
             frozen_backbone=bool(meta.get("frozen_backbone", False)),
-            anchored=bool(meta.get("anchored", False)),
+            anchored=saved_anchor(path, meta),
             network={name: tensor for name, tensor in tensors.items() if not name.startswith("method.")},
             kept=state.section("method", tensors),
         )
@@ -126,7 +126,7 @@ class SavedClassifier:
         return self._frozen(model).eval()
 
     def _beside(self, backbone: nn.Module) -> nn.Module:
-        return Anchored(backbone) if self.anchored else backbone
+        return Anchored(backbone, self.anchored) if self.anchored else backbone
 
     def _frozen(self, model: IncrementalModel) -> IncrementalModel:
         if self.frozen_batchnorm:
@@ -156,6 +156,14 @@ def saved_architecture(meta: Mapping[str, Any], config: ClassifierConfig, prepro
     if stem == "auto":
         stem = "small" if preprocessing.size <= 64 else "large"
     return Architecture("resnet18", config.width, stem, config.stem_stride)
+
+
+def saved_anchor(path: Path, meta: Mapping[str, Any]) -> Shows | None:
+    """What is seen of the network of the first task beside the present one; most files have none."""
+    shows = meta.get("anchored") or None
+    if shows not in (None, *get_args(Shows)):
+        raise forgery.refused(path, f"its anchor shows {shows!r:.40}, not {' or '.join(get_args(Shows))}")
+    return shows
 
 
 def saved_lessons(path: Path, meta: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -3,19 +3,20 @@
 It goes the way of EFC++ (Algorithm 1) with other means (docs/methods/cargo.md): the network is held back by a squared
 feature distillation that is measured in units of the features, so that one weight serves everywhere; the Gaussians of
 the old classes are carried by an affine map whose strength and whose error are measured on the current classes; the
-network of the first task stays beside the one that goes on learning, for features that never move; and classes are told
-by the discriminant that follows from the Gaussians, so that no head has to be balanced.
+network of the first task stays beside the one that goes on learning, for features that never move, of its earlier
+layers too; and classes are told by the discriminant that follows from the Gaussians, so that no head is balanced.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from efcil.backbones.anchored import Anchored, Shows
 from efcil.config import at_least, part_of_one
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms
@@ -23,7 +24,7 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY, cholesky
 from efcil.engine.plan import seconds_at
 from efcil.errors import UserError
-from efcil.parts.affine import FOLDS, fitted
+from efcil.parts.affine import FOLDS, AffineMap, fitted
 from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common, quadratic_discriminant
 
 
@@ -40,8 +41,8 @@ class Cargo(Method):
 
         damping: float = 1.0
         """Weight of the squared drift of a feature vector, which is divided by the variance within a class."""
-        anchor: bool = True
-        """Keep the network of the first task beside the one that learns: twice the features, half of them for good."""
+        anchor: Literal["layers", "features", "none"] = "layers"
+        """Keep the network of the first task beside the one that learns; layers: look at its earlier ones too."""
         rank: int = 32
         """Leading directions that are kept of each class."""
         own_share: float = 0.05
@@ -63,17 +64,9 @@ class Cargo(Method):
         self._discriminant: QuadraticDiscriminant | None = None  # follows from the Gaussians
 
     def before_task(self, ctx: Context) -> None:
-        if ctx.first:
-            return
-        if self._anchors(ctx) and len(ctx.model.networks()) == 1:
-            ctx.model.add_anchor()
-            self._change(self.gaussians.twice())
-        own = ctx.model.learner.feature_dim
-        self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
-
-    def _anchors(self, ctx: Context) -> bool:
-        """Whether a network that goes on learning has one beside it."""
-        return self.options.anchor and not ctx.first and not ctx.model.frozen_backbone
+        if not ctx.first:
+            own = ctx.model.learner.feature_dim
+            self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         return [] if ctx.model.frozen_backbone else super().parameters(ctx)  # no answer comes from a head
@@ -91,42 +84,46 @@ class Cargo(Method):
         }
 
     def after_task(self, ctx: Context) -> None:
-        if ctx.first:
-            ctx.reseed("statistics")
-            (features,) = ctx.extract(ctx.model, augmented=True)
-        else:
+        if ctx.first and (shows := self._anchor(ctx)):
+            ctx.model.add_anchor(shows)
+        (features,) = ctx.extract(ctx.model, augmented=False)
+        if not ctx.first:
             with ctx.phase("drift"):
-                features = self.carry(ctx)
+                self._change(self.gaussians.carried(self.drift(ctx, features)))
         new = CarriedGaussians.of(features, ctx.columns, self.options.rank)
         self._change(new if ctx.first else self.gaussians.extended(new))
 
-    def carry(self, ctx: Context) -> Tensor:
-        """Take the Gaussians of all old classes along with the features of the current images, plain and augmented.
+    def _anchor(self, ctx: Context) -> Shows | None:
+        """What is seen of the network of the first task; one that does not go on learning is its own anchor."""
+        return None if self.options.anchor == "none" or ctx.model.frozen_backbone else self.options.anchor
 
-        Returns the features of the augmented view, from which those of the new classes are made.
-        """
+    def drift(self, ctx: Context, features: Tensor) -> AffineMap:
+        """How the current images, which have these features now, have moved: as they are and in one augmented view."""
         assert ctx.old is not None
         ctx.reseed("drift")
-        *anchor, learner = ctx.model.networks()
-        plain = ctx.extract(ctx.old.learner, learner, augmented=False)
-        *kept, seen_old, seen = ctx.extract(*anchor, ctx.old.learner, learner, augmented=True)
-        old, new = torch.cat([plain[0], seen_old]), torch.cat([plain[1], seen])
-        self._change(self.gaussians.carried(fitted(old, new, ctx.columns.repeat(2))))
-        return torch.cat([*kept, seen], dim=1)
+        before, now = ctx.old.learner, ctx.model.learner
+        (plain,) = ctx.extract(before, augmented=False)
+        seen_before, seen = ctx.extract(before, now, augmented=True)
+        old, new = torch.cat([plain, seen_before]), torch.cat([features[:, -now.feature_dim :], seen])
+        return fitted(old, new, ctx.columns.repeat(2))
 
     def passes_after(self, first: bool) -> int:
-        return 1 if first else 4 + self.options.anchor  # both views, old and new network; one through the anchor
+        """The new network sees the images; later in both views, as the old one does; and the anchor does."""
+        return (1 if first else 4) + int(self.options.anchor != "none")
 
     def seconds_after(self, ctx: Context) -> float:
-        """A decomposition for each class and the inverse of the covariance, and those of the map."""
+        """A decomposition for each class, the inverse of the covariance, and the decompositions of the map."""
 
         def decompose(size: int) -> Tensor:
             vectors: Tensor = torch.linalg.eigh(torch.eye(size, dtype=torch.float64, device=ctx.device)).eigenvectors
             return vectors
 
-        own = ctx.model.learner.feature_dim
+        own, whole = ctx.model.learner.feature_dim, ctx.model.feature_dim
+        if ctx.first and (shows := self._anchor(ctx)):
+            whole = Anchored(ctx.model.backbone, shows).feature_dim
         maps = 0.0 if ctx.first else (1 + FOLDS) * seconds_at(own, decompose)
-        return maps + (1 + ctx.classes) * seconds_at((1 + self._anchors(ctx)) * own, decompose)
+        each = seconds_at(min(whole, len(ctx.images) // ctx.classes), decompose)
+        return maps + ctx.classes * each + seconds_at(whole, decompose)
 
     @property
     def discriminant(self) -> QuadraticDiscriminant:

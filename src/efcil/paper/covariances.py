@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from efcil.config import at_least
-from efcil.engine.numerics import triangular
+from efcil.engine.numerics import TINY, triangular
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ def leading(factor: Tensor, rank: int) -> tuple[Tensor, float]:
     if rows <= rank:
         return factor, 0.0
     exact = factor.double()
-    values, vectors = torch.linalg.eigh(exact.T @ exact)  # the smallest first
-    rest = max(0.0, float(values[: features - rank].sum()) / (features - rank))
-    kept = vectors[:, -rank:] * (values[-rank:] - rest).clamp_min(0).sqrt()
-    return kept.T.to(factor.dtype), rest
+    values, vectors = torch.linalg.eigh(exact @ exact.T)  # of as many rows as there are; the smallest first
+    rest = max(0.0, float(values[:-rank].sum()) / (features - rank))
+    scales = ((values[-rank:] - rest).clamp_min(0) / values[-rank:].clamp_min(TINY)).sqrt()
+    return (scales[:, None] * (vectors[:, -rank:].T @ exact)).to(factor.dtype), rest
 
 
 class Pooled:
