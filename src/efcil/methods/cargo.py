@@ -31,7 +31,7 @@ from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common,
 class Cargo(Method):
     name = "cargo"
     year = 2026
-    idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network as an anchor"
+    idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network and its layers as an anchor"
     stores = "class means and leading directions, one covariance, the first network"
     shapes: ClassVar = {"means": "m n", "directions": "m rank n", "covariance": "n n", "counts": "m int64"}
 
