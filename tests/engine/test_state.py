@@ -313,6 +313,11 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]
     "an unknown method": (lambda t, m: m["config"].update(method="frieze"), "no method called 'frieze'"),
     "an unknown setting": (lambda t, m: m["config"].update(colour=3), "no field called 'colour'"),
     "an unknown option": (lambda t, m: m["config"].update(options={"x": 1}), "no field in options called 'x'"),
+    "an anchor of another kind": (
+        lambda t, m: m.update(anchored="tail"),
+        "its anchor shows 'tail', not layers or feat",
+    ),
+    "an anchor that is missing": (lambda t, m: m.update(anchored="layers"), "model.heads.0 is missing or"),
     "no side": (lambda t, m: m["preprocessing"].pop("size"), "preprocessing.size is missing"),
     "a side of zero": (lambda t, m: m["preprocessing"].update(size=0), "pixels cannot be shown with 0"),
     "two channels": (lambda t, m: m["preprocessing"].update(mean=[0.5, 0.5]), "three numbers each"),

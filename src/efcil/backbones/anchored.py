@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from efcil.backbones.layered import Wide
+from efcil.backbones.layered import Wide, layered
 from efcil.backbones.pretrained import Architecture
 
 Shows = Literal["layers", "features"]  # of the copy: its earlier layers too, or the last one alone
@@ -19,8 +19,7 @@ class Anchored(nn.Module):
 
     def __init__(self, network: nn.Module, shows: Shows) -> None:
         super().__init__()
-        kept = copy.deepcopy(network).eval().requires_grad_(False)
-        self.anchor = Wide(kept) if shows == "layers" else kept
+        self.anchor = shown(copy.deepcopy(network), shows).eval().requires_grad_(False)
         self.learning = network
         self.feature_dim = int(self.anchor.feature_dim) + int(network.feature_dim)  # type: ignore[arg-type]
         self.shows = shows
@@ -37,3 +36,8 @@ class Anchored(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.anchor(x), self.learning(x)], dim=1)
+
+
+def shown(network: nn.Module, shows: Shows) -> nn.Module:
+    """The network as it shows itself as an anchor."""
+    return Wide(network) if shows == "layers" and layered(network) else network

@@ -6,12 +6,10 @@ A backbone of your own takes part by deriving from Layered; of any other there a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-
-SIDE = 2  # of the grid that an earlier layer is averaged to
 
 
 class Layered(nn.Module):
@@ -27,18 +25,28 @@ class Layered(nn.Module):
         return self.layers(x)[-1].mean((2, 3))
 
 
-class Wide(nn.Module):
-    """A network whose features are its own and those of its earlier layers, each averaged to 2×2 places."""
+def layered(network: nn.Module) -> TypeGuard[Layered]:
+    """Whether its features come from its layers as above; a class that derives from one may make others of them."""
+    return isinstance(network, Layered) and type(network).forward is Layered.forward
 
-    def __init__(self, network: nn.Module) -> None:
+
+class Wide(nn.Module):
+    """A network whose features are its own and the means over the quarters of its earlier layers."""
+
+    def __init__(self, network: Layered) -> None:
         super().__init__()
         self.network = network
-        earlier = network.channels[:-1] if isinstance(network, Layered) else ()
-        self.feature_dim = int(network.feature_dim) + SIDE**2 * sum(earlier)  # type: ignore[arg-type]
+        self.feature_dim = network.channels[-1] + 4 * sum(network.channels[:-1])
 
     def forward(self, x: Tensor) -> Tensor:
-        if not isinstance(self.network, Layered):
-            return self.network(x)  # type: ignore[no-any-return]
         *earlier, last = self.network.layers(x)
-        places = [F.adaptive_avg_pool2d(maps, SIDE).flatten(1) for maps in earlier]
-        return torch.cat([last.mean((2, 3)), *places], dim=1)
+        return torch.cat([last.mean((2, 3)), *(mean for maps in earlier for mean in quarters(maps))], dim=1)
+
+
+def quarters(maps: Tensor) -> list[Tensor]:
+    """The mean over each quarter of the maps, (B, c) each; where a side is odd, both halves have its middle.
+
+    As adaptive_avg_pool2d does it, which not every device can for sides that are odd.
+    """
+    rows, columns = (((0, (side + 1) // 2), (side // 2, side)) for side in maps.shape[2:])
+    return [maps[:, :, a:b, c:d].mean((2, 3)) for a, b in rows for c, d in columns]

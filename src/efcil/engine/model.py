@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from efcil.backbones.anchored import Anchored, Shows
+from efcil.backbones.layered import layered
 from efcil.engine.computing import autocast
 from efcil.engine.device import kept_randomness
 from efcil.engine.shards import features_of
@@ -71,19 +72,14 @@ class IncrementalModel(nn.Module):
         self.feature_dim = self.backbone.feature_dim
         self.heads = nn.ParameterList(F.pad(head, (self.feature_dim - own, 0)).detach() for head in self.heads)
 
-    def networks(self) -> list[IncrementalModel]:
-        """Each network alone, without heads, in the order of their features: the one that learns is the last."""
-        if not isinstance(self.backbone, Anchored):
-            return [self]
-        alone = [IncrementalModel(network) for network in (self.backbone.anchor, self.backbone.learning)]
-        for model in alone:
-            model.precision = self.precision
-        return alone
-
     @property
     def learner(self) -> IncrementalModel:
-        """The network that learns, without its anchor if it has one."""
-        return self.networks()[-1]
+        """The network that learns: without its anchor, and without heads, if it has one."""
+        if not isinstance(self.backbone, Anchored):
+            return self
+        alone = IncrementalModel(self.backbone.learning)
+        alone.precision = self.precision
+        return alone
 
     def remove_class(self, column: int) -> int:
         """Take the row of a class out of its head, and the head away with its last row; returns the head's place."""
@@ -211,3 +207,11 @@ def check_features(backbone: nn.Module, size: int) -> None:
             raise UserError(f"the backbone {name} gives a tensor {shape} for {wanted}; {hint}.")
         if features.dtype != torch.float32:
             raise UserError(f"the backbone {name} gives features of {features.dtype}; make them torch.float32.")
+    if layered(tried):
+        shapes = [tuple(maps.shape) for maps in tried.layers(torch.zeros(given, device=device))]
+        channels = getattr(tried, "channels", None)
+        if any(len(shape) != 4 for shape in shapes) or channels != tuple(shape[1] for shape in shapes):
+            raise UserError(
+                f"the backbone {name} has layers that give tensors {shapes}, while its channels are {channels}; "
+                "let layers give maps (B, c, h, w), and set channels to the c of each."
+            )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.backbones.anchored import Anchored, Shows
+from efcil.backbones.anchored import Shows, shown
 from efcil.config import at_least, part_of_one
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Method, State, Terms
@@ -31,7 +31,7 @@ from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common,
 class Cargo(Method):
     name = "cargo"
     year = 2026
-    idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network and its layers as an anchor"
+    idea = "squared distillation without a unit, Gaussians carried by a validated map, the first network as an anchor"
     stores = "class means and leading directions, one covariance, the first network"
     shapes: ClassVar = {"means": "m n", "directions": "m rank n", "covariance": "n n", "counts": "m int64"}
 
@@ -112,18 +112,24 @@ class Cargo(Method):
         return (1 if first else 4) + int(self.options.anchor != "none")
 
     def seconds_after(self, ctx: Context) -> float:
-        """A decomposition for each class, the inverse of the covariance, and the decompositions of the map."""
+        """What is remembered of each class, the inverse of the covariance, and the decompositions of the map."""
+        own, whole, per_class = ctx.model.learner.feature_dim, ctx.model.feature_dim, len(ctx.images) // ctx.classes
+        if ctx.first and (shows := self._anchor(ctx)):
+            whole += int(shown(ctx.model.backbone, shows).feature_dim)  # type: ignore[arg-type]
+
+        def remember(size: int) -> CarriedGaussians:
+            rows = torch.rand(per_class, size, device=ctx.device)
+            return CarriedGaussians.of(rows, torch.zeros(len(rows), device=ctx.device), self.options.rank)
+
+        def invert(size: int) -> Tensor:
+            return torch.cholesky_inverse(torch.eye(size, dtype=torch.float64, device=ctx.device))
 
         def decompose(size: int) -> Tensor:
             vectors: Tensor = torch.linalg.eigh(torch.eye(size, dtype=torch.float64, device=ctx.device)).eigenvectors
             return vectors
 
-        own, whole = ctx.model.learner.feature_dim, ctx.model.feature_dim
-        if ctx.first and (shows := self._anchor(ctx)):
-            whole = Anchored(ctx.model.backbone, shows).feature_dim
         maps = 0.0 if ctx.first else (1 + FOLDS) * seconds_at(own, decompose)
-        each = seconds_at(min(whole, len(ctx.images) // ctx.classes), decompose)
-        return maps + ctx.classes * each + seconds_at(whole, decompose)
+        return maps + ctx.classes * seconds_at(whole, remember, power=1) + seconds_at(whole, invert)
 
     @property
     def discriminant(self) -> QuadraticDiscriminant:
