@@ -30,8 +30,8 @@ from efcil.parts.consolidation import oracle_prototypes
 
 ALL, TRUE = "all of it", "true Gaussians"
 WAYS = (
-    *(ALL, "no earlier layers", "no anchor", "no directions of their own", "no error of the map", "augmented view"),
-    *("not moved", TRUE),
+    *(ALL, "anchor alone", "no earlier layers", "no anchor", "no directions of their own", "no error of the map"),
+    *("augmented view", "not moved", TRUE),
 )
 
 
@@ -56,12 +56,15 @@ class Compared(Cargo):
     def moved(self, ctx: Context, plain: Tensor, fresh: dict[str, CarriedGaussians]) -> dict[str, CarriedGaussians]:
         found = self.drift(ctx, plain)
         certain = replace(found, error=torch.zeros_like(found.error))
-        kept = {
-            way: gaussians.carried(certain if way == "no error of the map" else found)
-            for way, gaussians in self.ways.items()
-        }
-        kept |= {TRUE: self.true(ctx), "not moved": self.ways["not moved"]}
-        return {way: gaussians.extended(fresh[way]) for way, gaussians in kept.items()}
+
+        def kept(way: str) -> CarriedGaussians:
+            if way == TRUE:
+                return self.true(ctx)
+            if way in ("anchor alone", "not moved"):
+                return self.ways[way]
+            return self.ways[way].carried(certain if way == "no error of the map" else found)
+
+        return {way: kept(way).extended(fresh[way]) for way in WAYS}
 
     def true(self, ctx: Context) -> CarriedGaussians:
         """Those of the old images, which the method itself never sees again."""
@@ -78,7 +81,8 @@ class Compared(Cargo):
 def looked_at(way: str, whole: int, own: int) -> list[int]:
     """The places of the features that a class is told by: of the anchor, of its earlier layers, of the network."""
     anchor, layers, network = ([*range(a, b)] for a, b in pairwise((0, own, whole - own, whole)))
-    return {"no anchor": network, "no earlier layers": anchor + network}.get(way, anchor + layers + network)
+    fewer = {"anchor alone": anchor + layers, "no earlier layers": anchor + network, "no anchor": network}
+    return fewer.get(way, anchor + layers + network)
 
 
 def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:

@@ -243,7 +243,7 @@ def test_a_backbone_of_ones_own_is_not_changed_by_learning() -> None:
 def test_loading_needs_the_backbone_that_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "own.efcil"
     fitted().save(path)
-    with pytest.raises(UserError, match=r"backbone of its own \(TinyNet\); pass it as backbone="):
+    with pytest.raises(UserError, match=r"backbone of its own \(TinyNet\), .* pass the module as backbone="):
         IncrementalClassifier.load(path)
 
     class Other(nn.Module):

@@ -448,7 +448,10 @@ class IncrementalClassifier:
         saved = SavedClassifier.read(path, device)
         if saved.architecture is None and backbone is None:
             name = saved.config.backbone
-            raise UserError(f"{path} was learnt with a backbone of its own ({name}); pass it as backbone=….")
+            raise UserError(
+                f"{path} was learnt with a backbone of its own ({name}), whose code it does not hold; load it from "
+                "Python and pass the module as backbone=…."
+            )
         with cannot_be_used(path):
             classifier = cls.from_config(saved.config)
         if backbone is not None:

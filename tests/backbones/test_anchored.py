@@ -69,6 +69,7 @@ def test_networks_of_ones_own(network: nn.Module, features: int) -> None:
     classifier = make_learner("cargo", backbone=network, options={"rank": 3})
     classifier.partial_fit(*make_blobs(["cat", "dog"])).partial_fit(*make_blobs(["elk"]))
     assert classifier._model.feature_dim == features
+    assert classifier._model.backbone.shows == ("layers" if isinstance(network, Own) else "features")
     anchor = classifier._model.backbone.anchor
     x = torch.rand(2, 3, 8, 8)
     own = int(network.feature_dim)
@@ -76,7 +77,7 @@ def test_networks_of_ones_own(network: nn.Module, features: int) -> None:
 
 
 class Unsaid(Own):
-    channels = None  # type: ignore[assignment]
+    channels = ()
 
 
 class Wrong(Own):

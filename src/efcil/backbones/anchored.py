@@ -22,7 +22,7 @@ class Anchored(nn.Module):
         self.anchor = shown(copy.deepcopy(network), shows).eval().requires_grad_(False)
         self.learning = network
         self.feature_dim = int(self.anchor.feature_dim) + int(network.feature_dim)  # type: ignore[arg-type]
-        self.shows = shows
+        self.shows: Shows = "layers" if isinstance(self.anchor, Wide) else "features"
 
     @property
     def architecture(self) -> Architecture:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from efcil.commands.arguments import add_command, add_data_root, add_json
 from efcil.commands.output import print_rows
-from efcil.errors import UserError
+from efcil.errors import UserError, in_order
 
 if TYPE_CHECKING:
     from efcil.analysis.readers import Measured, Run
@@ -25,18 +25,18 @@ def add(commands: Any) -> None:
         description="Figures of the paper, each as CSV, SVG and PNG, from finished runs or tables of results.",
     )
     figures = group.add_subparsers(title="figures", required=True, metavar="FIGURE")
-    for number, function in OF_RUNS.items():
-        command = add_command(figures, number, function)
-        command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=FOLDERS)
-        if number in NEED_IMAGES:
-            add_data_root(command)
-        add_output(command, number)
-    for number, function in OF_RESULTS.items():
-        command = add_command(figures, number, function)
-        command.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=f"{FOLDERS}; or:")
-        command.add_argument("--preset", metavar="A,B", help="presets whose results are drawn, a panel each")
-        command.add_argument("--methods", nargs="+", metavar="METHOD", help="as for `efcil bench`")
-        add_results(command)
+    for number in in_order([*OF_RUNS, *OF_RESULTS]):
+        if number in OF_RUNS:
+            command = add_command(figures, number, OF_RUNS[number])
+            command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=FOLDERS)
+            if number in NEED_IMAGES:
+                add_data_root(command)
+        else:
+            command = add_command(figures, number, OF_RESULTS[number])
+            command.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=f"{FOLDERS}; or:")
+            command.add_argument("--preset", metavar="A,B", help="presets whose results are drawn, a panel each")
+            command.add_argument("--methods", nargs="+", metavar="METHOD", help="as for `efcil bench`")
+            add_results(command)
         add_output(command, number)
     command = add_command(figures, "curves", curves_of_preset)
     command.add_argument("preset", metavar="PRESET", help="a name from `efcil presets`")

@@ -209,7 +209,7 @@ def check_features(backbone: nn.Module, size: int) -> None:
             raise UserError(f"the backbone {name} gives features of {features.dtype}; make them torch.float32.")
     if layered(tried):
         shapes = [tuple(maps.shape) for maps in tried.layers(torch.zeros(given, device=device))]
-        channels = getattr(tried, "channels", None)
+        channels = tuple(getattr(tried, "channels", ()))
         if any(len(shape) != 4 for shape in shapes) or channels != tuple(shape[1] for shape in shapes):
             raise UserError(
                 f"the backbone {name} has layers that give tensors {shapes}, while its channels are {channels}; "
