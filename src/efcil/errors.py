@@ -55,9 +55,9 @@ def plain_notice(message: Any, category: type[Warning], filename: str, lineno: i
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, with the nearest ones that do; of two, both."""
+    """An error for a name that does not exist, with the nearest ones that do."""
     choices = in_order(choices)
-    near = nearest(str(name), choices) if len(choices) > 2 else []
+    near = nearest(str(name), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(choices)}."
     return UserError(f"There is no {kind} called {str(name)!r}; {hint}")
 
