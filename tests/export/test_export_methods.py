@@ -10,7 +10,7 @@ import torch
 from exported import ASKED, FIRST, agrees, looks, taught
 from torch import Tensor, nn
 
-from conftest import make_blobs, quick_learner
+from conftest import make_blobs, make_learner, quick_learner
 from efcil.engine.method import Method
 from efcil.engine.model import IncrementalModel
 from efcil.errors import UserError
@@ -48,6 +48,18 @@ def test_every_method_as_torch(method: str, tmp_path: Path) -> None:
 @every_method("onnx")
 def test_every_method_as_onnx(method: str, tmp_path: Path) -> None:
     exported_and_asked(method, "onnx", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_an_anchor_that_shows_layers_of_odd_sides(format: str, tmp_path: Path) -> None:
+    """Of 12 pixels the second stage of the network leaves 3."""
+    classifier = make_learner("cargo", backbone="resnet9", image_size=12, options={"rank": 3})
+    for classes in (["cat", "dog"], ["elk"]):
+        classifier.partial_fit(*make_blobs(classes, size=12))
+    assert export_classifier(classifier, tmp_path / "model", format).largest_difference < 1e-5
+    images = looks(12)
+    agrees(classifier, ASKED[format](tmp_path / "model", images), images)
 
 
 # Methods and networks from outside that nobody has seen

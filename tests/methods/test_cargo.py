@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from conftest import PartialContext, TinyNet, make_blobs, make_learner, quick_learner
 from efcil.backbones.anchored import Anchored
 from efcil.backbones.layered import quarters
+from efcil.engine.model import IncrementalModel
 from efcil.methods import cargo
 from efcil.methods.cargo import Cargo
 from efcil.parts.carried import CarriedGaussians, quadratic_discriminant
@@ -223,3 +224,21 @@ def test_a_compiled_lesson_compiles_the_network_that_learns(monkeypatch: pytest.
     for lesson in (FIRST, SECOND, make_blobs(["fox", "gnu"], 8)):
         classifier.partial_fit(*lesson)
     assert len(compiled) == 3 and not any(isinstance(network, Anchored) for network in compiled)
+
+
+@pytest.mark.parametrize(("anchor", "whole"), [("none", 32), ("features", 64), ("layers", 160)])
+def test_the_time_of_a_first_lesson_is_that_of_the_features_it_will_have(
+    anchor: str, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a network of 32 features, 8 and 16 channels in its earlier layers; each size is taken for its seconds."""
+    monkeypatch.setattr(cargo, "seconds_at", lambda size, work, power=3: size)
+    classifier = make_learner("cargo", options={"anchor": anchor})
+    classifier.partial_fit(*FIRST)
+    ctx: Any = PartialContext(
+        first=True,
+        model=IncrementalModel(classifier._model.learner.backbone),
+        images=range(16),
+        classes=2,
+        device="cpu",
+    )
+    assert classifier._method.seconds_after(ctx) == 2 * whole + whole

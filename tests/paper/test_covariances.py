@@ -82,6 +82,19 @@ def test_equal_variances_leave_no_leading_direction() -> None:
     assert rest == pytest.approx(1) and float(factor.abs().max()) < 1e-6
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_leading_directions_of_few_images_with_many_features(rank: int) -> None:
+    """Fewer rows than features, two of them the same, in float32: as the eigenvectors of the covariance say."""
+    rows = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
+    factor = torch.cat([rows, rows[:1]])
+    found, rest = leading(factor, rank)
+    values, vectors = torch.linalg.eigh(factor.double().T @ factor.double())
+    assert rest == pytest.approx(float(values[:-rank].sum()) / (20 - rank))
+    expected = (vectors[:, -rank:] * (values[-rank:] - rest)) @ vectors[:, -rank:].T
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.T @ found, expected.float(), rtol=1e-4, atol=1e-4)
+
+
 def test_diagonal_is_the_variance_of_each_feature() -> None:
     features, columns = features_of([40, 5])
     prototypes = gaussian_prototypes(features, columns, KeptCovariance("diagonal"))

@@ -1,10 +1,10 @@
 """CARGO: consolidated features, affinely carried Gaussians, and an anchor. A method of this project's own.
 
-It goes the way of EFC++ (Algorithm 1) with other means (docs/methods/cargo.md): the network is held back by a squared
-feature distillation that is measured in units of the features, so that one weight serves everywhere; the Gaussians of
-the old classes are carried by an affine map whose strength and whose error are measured on the current classes; the
-network of the first task stays beside the one that goes on learning, for features that never move, of its earlier
-layers too; and classes are told by the discriminant that follows from the Gaussians, so that no head is balanced.
+It follows Algorithm 1 as EFC++ does and replaces each part (docs/methods/cargo.md): the network is held back by a
+squared feature distillation that is measured in units of the features, so that one weight serves everywhere; the
+Gaussians of the old classes are carried by an affine map whose strength and whose error are measured on the current
+classes; the network of the first task stays beside the one that goes on learning, for features that never move, of its
+earlier layers too; and classes are told apart by the discriminant of the Gaussians, so that no head is balanced.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Cargo(Method):
         return self._discriminant
 
     def scores(self, model: IncrementalModel, features: Tensor) -> Tensor:
-        """log N(f; μ_c, Σ_c) up to a constant, at a temperature, (N, m)."""
+        """log N(z; μ_c, Σ_c) up to a constant, at a temperature, (N, m)."""
         return self.discriminant.scores(features)
 
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,10 @@
 """Gaussians that are carried from network to network, and the discriminant that follows from them.
 
-Of each class its mean μ_c and its leading directions C_c are kept (C_cᵀC_c is the part of its covariance that stands
+Of each class its mean μ_c and its leading directions D_c are kept (D_cᵀD_c is the part of its covariance that stands
 out), of all classes together one covariance Σ. When the network has moved, an affine map takes them along, and Σ grows
 by the error that a carried mean is expected to have: what cannot be known any more weighs less. A class is told by
 
-    log N(f; μ_c, Σ_c)   with   Σ_c = B + α(1 − s) C_cᵀC_c,   B = (1 − s)(1 − α)Σ + s τ I
+    log N(z; μ_c, Σ_c)   with   Σ_c = B + α(1 − s) D_cᵀD_c,   B = (1 − s)(1 − α)Σ + s τ I
 
 where α is how much a class goes its own way, s the shrinkage and τ the mean variance of a feature in (1 − α)Σ.
 """
@@ -30,7 +30,7 @@ class CarriedGaussians:
     """What is remembered of all classes, in the order of the classifier's columns."""
 
     means: Tensor  # μ_c, (m, n)
-    directions: Tensor  # C_c, (m, k, n); rows of zeros where a class has fewer than k + 1 images
+    directions: Tensor  # D_c, (m, k, n); rows of zeros where a class has fewer than k + 1 images
     covariance: Tensor  # Σ, (n, n): over classes, each weighing as much as it has images but one
     counts: Tensor  # (m,)
 
@@ -57,7 +57,7 @@ class CarriedGaussians:
         return len(self.means)
 
     def carried(self, by: AffineMap) -> CarriedGaussians:
-        """Taken along: μ P + b, C P and PᵀΣP + the error of the map; features before those of the map stay."""
+        """Taken along: μ P + b, D P and PᵀΣP + the error of the map; features before those of the map stay."""
         own = len(by.weight)
         covariance = by.turned(by.turned(self.covariance.double()).T)
         covariance[-own:, -own:] += by.error
@@ -95,7 +95,7 @@ def freedom(counts: Tensor) -> int:
 
 @dataclass(frozen=True)
 class QuadraticDiscriminant:
-    """log N(f; μ_c, Σ_c) up to a constant, in a form that is quick to evaluate."""
+    """log N(z; μ_c, Σ_c) up to a constant, in a form that is quick to evaluate."""
 
     centre: Tensor  # the mean of all means, (n,): numbers near to zero lose fewer digits
     means: Tensor  # μ_c − centre, (m, n)
@@ -105,7 +105,7 @@ class QuadraticDiscriminant:
     offsets: Tensor  # V_c(μ_c − centre), (m, k)
 
     def scores(self, features: Tensor) -> Tensor:
-        """−½(f − μ_c)ᵀB⁻¹(f − μ_c) + ½‖V_c(f − μ_c)‖² and the bias, at a temperature, (N, m)."""
+        """−½(z − μ_c)ᵀB⁻¹(z − μ_c) + ½‖V_c(z − μ_c)‖² and the bias, at a temperature, (N, m)."""
         points = features - self.centre
         whitened = points @ self.precision
         own = torch.einsum("bn,mkn->bmk", points, self.projections) - self.offsets
@@ -115,7 +115,7 @@ class QuadraticDiscriminant:
 
 
 def quadratic_discriminant(gaussians: CarriedGaussians, own_share: float, shrinkage: float) -> QuadraticDiscriminant:
-    """From (B + a CᵀC)⁻¹ = B⁻¹ − VᵀV with V = K⁻¹CB⁻¹, where KKᵀ = I/a + CB⁻¹Cᵀ (Woodbury), a = α(1 − s)."""
+    """From (B + βDᵀD)⁻¹ = B⁻¹ − VᵀV with V = K⁻¹DB⁻¹, where KKᵀ = I/β + DB⁻¹Dᵀ (Woodbury), β = α(1 − s)."""
     precision = torch.cholesky_inverse(cholesky(common(gaussians, own_share, shrinkage)))
     centre = gaussians.means.double().mean(0)
     means = gaussians.means.double() - centre
@@ -124,7 +124,7 @@ def quadratic_discriminant(gaussians: CarriedGaussians, own_share: float, shrink
     projections = torch.zeros_like(gaussians.directions, dtype=torch.float64)
     if own:
         directions = gaussians.directions.double()
-        spread = directions @ precision  # C B⁻¹
+        spread = directions @ precision  # D B⁻¹
         identity = torch.eye(directions.shape[1], dtype=torch.float64, device=directions.device)
         factors = torch.linalg.cholesky(identity / own + spread @ directions.mT)  # K
         projections = torch.linalg.solve_triangular(factors, spread, upper=False)
