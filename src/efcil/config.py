@@ -240,9 +240,11 @@ class StreamConfig:
     """Shuffle the class order by the seed; otherwise the order of the data set."""
     skip_classes: int = added_later(0)
     """Leave out the first so many classes of the order: a warm start without its step 0, as in §8.2."""
+    tasks: int | None = added_later(None)
+    """End after so many tasks of the stream, the first one included; empty: all of them."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, first_classes=0, skip_classes=0)
+        at_least(self, steps=1, first_classes=0, skip_classes=0, tasks=1)
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,36 @@ def test_a_number_stands_for_itself_and_a_margin_can_be_a_share() -> None:
     assert [verdict("efc++", "=", "efc", share) for share in ("10%", "30%")] == [FAILS, HOLDS]
 
 
+def test_above_can_mean_above_by_so_many_points() -> None:
+    results = Evidence(results_of({"efc++": [30.0, 31.0, 32.0], "efc": [24.0, 25.1, 26.0]}))
+
+    def verdict(by: float) -> str:
+        claim = {**CLAIM, "compare": [["efc++", ">", ["efc"]]], "by": by}
+        return decided(claim, results, "cpu").by_preset["cifar100-cold10-cpu"]
+
+    assert [verdict(by) for by in (5, 5.97, 7)] == [HOLDS, OPEN, FAILS]
+
+
+def test_settings_of_a_claim_are_settings_of_all_its_runs() -> None:
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc++:options.eta=1"]]], "settings": ["width=8", "stream.tasks=2"]}
+    with_them = {"efc++:width=8,stream.tasks=2": [30.0], "efc++:width=8,stream.tasks=2,options.eta=1": [20.0]}
+    (comparison,) = decided(claim, Evidence(results_of(with_them)), "cpu").comparisons
+    assert (comparison.left, comparison.right) == ((30.0,), (20.0,))
+    assert not decided(claim, Evidence(results_of({"efc++": [30.0], "efc++:options.eta=1": [20.0]})), "cpu").comparisons
+    (command,) = commands({**claim, "seeds": "7-9"}, ["cpu"])
+    assert command.endswith(
+        "--seeds 7-9 --data-root DIR --set width=8 --set stream.tasks=2 --methods efc++ efc++:options.eta=1"
+    )
+
+
+def test_what_is_ours_is_not_counted_among_the_papers_claims() -> None:
+    ours = {claim["id"] for claim in claims() if claim.get("ours")}
+    text = page([[decided(claim, Evidence({}), "cpu")] for claim in claims()], ["cpu"], Evidence({}))
+    assert f"Of {len(claims()) - len(ours)} claims at the scale cpu: 0 hold" in text
+    paper, own = text.split("## What the paper does not claim, and we do")
+    assert ours and not any(f"(#{name})" in paper for name in ours) and all(f"(#{name})" in own for name in ours)
+
+
 def test_a_claim_on_one_method_compares_its_measures() -> None:
     claim = {**CLAIM, "method": "efc++", "compare": [["A_step", ">", ["F"]]]}
     (comparison,) = decided(claim, Evidence(results_of({"efc++": [20.0, 30.0, 25.0]})), "cpu").comparisons

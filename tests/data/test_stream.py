@@ -64,6 +64,14 @@ def test_a_cold_start_can_be_a_warm_one_without_its_step_0() -> None:
         stream(skip_classes=-1)
 
 
+def test_a_stream_can_end_early() -> None:
+    whole = stream(seed=3, kind="warm", steps=3, first_classes=4)
+    assert stream(seed=3, kind="warm", steps=3, first_classes=4, tasks=2).splits == whole.splits[:2]
+    assert stream(seed=3, kind="warm", steps=3, first_classes=4, tasks=9).splits == whole.splits
+    with pytest.raises(UserError, match="tasks must be at least 1"):
+        stream(tasks=0)
+
+
 @settings(deadline=None)
 @given(classes=st.integers(2, 40), steps=st.integers(1, 40), first=st.integers(0, 40), seed=st.integers(0, 1000))
 def test_every_class_arrives_exactly_once(classes: int, steps: int, first: int, seed: int) -> None:

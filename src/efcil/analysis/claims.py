@@ -1,4 +1,4 @@
-"""The paper's claims, each decided by runs over paired seeds: holds, does not hold, or cannot be told at this scale.
+"""Claims of the paper, and a few of ours, decided by runs over paired seeds: holds, does not hold, or cannot be told.
 
 Two runs of one preset are compared seed by seed, which takes out what a class order does to both. The mean of the
 differences is tested with Student's t, one-sided at 5 % for "above"; "level" means that the whole 90 % interval of the
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def claims() -> list[dict[str, Any]]:
-    """All claims that runs can decide, in the order of the paper."""
+    """All claims that runs can decide, in the order of the paper, and then those of ours."""
     return [entry for entry in _entries() if "compare" in entry or "gain" in entry]
 
 
@@ -118,9 +118,8 @@ def decided(claim: Mapping[str, Any], evidence: Evidence, scale: str) -> Verdict
             continue
         first, second = (tuple(side[seed].number for seed in seeds) for side in (left, right))
         among = sum(pair[1] == preset for pair in pairs)
-        judgement = judged(
-            [a - b for a, b in zip(first, second, strict=True)], relation, margin_of(claim, second), among
-        )
+        ahead = [a - b - claim.get("by", 0) for a, b in zip(first, second, strict=True)]
+        judgement = judged(ahead, relation, margin_of(claim, second), among)
         version = "/".join(sorted({left[seed].numerics for seed in seeds}))
         comparisons.append(Comparison(what, preset, first, second, *judgement, version))
     return Verdict(claim, tuple(comparisons), missing)
@@ -182,7 +181,14 @@ def values_of(claim: Mapping[str, Any], preset: str, evidence: Evidence, side: s
     """A side is a measure where the claim is about one method, and a method where it is about one measure."""
     if "method" in claim:
         return evidence.values(preset, claim["method"], side)
-    return evidence.values(preset, side, metric_of(claim))
+    return evidence.values(preset, with_settings(side, claim), metric_of(claim))
+
+
+def with_settings(method: str, claim: Mapping[str, Any]) -> str:
+    """The method with the settings that all runs of the claim have; its own come after them, as `--set` has it."""
+    name, _, own = method.partition(":")
+    changes = [*claim.get("settings", ()), *([own] if own else [])]
+    return f"{name}:{','.join(changes)}" if changes else name
 
 
 def metric_of(claim: Mapping[str, Any]) -> str:

@@ -44,7 +44,8 @@ not hold there.
   one-sided), or for "level" of one so near to none if it were at the margin.
 - **holds**: p < {LEVEL} in every comparison. **does not hold**: some comparison is the other way round with the same
   certainty, divided by the number of comparisons. **not resolvable**: neither, or runs are missing, which is said, or
-  there are fewer than {SEEDS} seeds. "Level" (~ and =) allows {MARGIN:g} point, or what the claim says.
+  there are fewer than {SEEDS} seeds. "Level" (~ and =) allows {MARGIN:g} point, or what the claim says; where a claim
+  says by how much, p is that of no more than that.
 - With three seeds the test is weak: a difference must be 1.7 times its spread to count; with five, as
   great as its spread.
 - Numerics {numerics.VERSION} is today's. Rows of an older version compare with each other, but a run of today ends
@@ -77,16 +78,24 @@ def told(verdict: Verdict) -> str:
 
 def page(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str], evidence: Evidence) -> str:
     """The whole page in Markdown."""
-    lines = [INTRODUCTION, counted(verdicts, scales), ""]
-    lines += ["| claim | " + " | ".join(scales) + " |", "|---|" + "---|" * len(scales)]
-    for row in verdicts:
-        claim = row[0].claim
-        lines.append(f"| [{claim['says']}](#{claim['id']}) | " + " | ".join(told(verdict) for verdict in row) + " |")
+    paper = [row for row in verdicts if not row[0].claim.get("ours")]
+    ours = [row for row in verdicts if row[0].claim.get("ours")]
+    lines = [INTRODUCTION, counted(paper, scales), "", *overview(paper, scales)]
+    lines += ["", "## What the paper does not claim, and we do", "", *overview(ours, scales)]
     lines += ["", *open_questions(verdicts, scales, evidence), *derivations()]
     drawn: set[str] = set()
     for row in verdicts:
         lines += ["", *section(row, scales, evidence, drawn)]
     return "\n".join(lines) + "\n"
+
+
+def overview(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[str]:
+    """A table with a line per claim."""
+    lines = ["| claim | " + " | ".join(scales) + " |", "|---|" + "---|" * len(scales)]
+    for row in verdicts:
+        claim = row[0].claim
+        lines.append(f"| [{claim['says']}](#{claim['id']}) | " + " | ".join(told(verdict) for verdict in row) + " |")
+    return lines
 
 
 def counted(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> str:
@@ -207,7 +216,9 @@ def commands(claim: Mapping[str, Any], scales: Sequence[str]) -> list[str]:
     """
     presets = [preset for scale in scales for preset in presets_of(claim, scale)] or claim["scenarios"]
     methods = ["@figure1"] if "1" in figures_of(claim) else methods_of(claim)  # one of its runs alone makes no figure
-    bench = f"efcil bench --presets {','.join(presets)} --seeds 0-4 --data-root DIR --methods {' '.join(methods)}"
+    seeds = f"--seeds {claim.get('seeds', '0-4')}"
+    changes = "".join(f" --set {change}" for change in claim.get("settings", ()))
+    bench = f"efcil bench --presets {','.join(presets)} {seeds} --data-root DIR{changes} --methods {' '.join(methods)}"
     if not figures_of(claim):
         return [bench]
     states = " --keep-states" if NEED_STATES & set(figures_of(claim)) else ""

@@ -97,6 +97,10 @@ GRIDS = {
             *covariances(kind=["shared", "diagonal"]),
         ),
     ),
+    "damping": Grid(
+        "cargo with nine weights of the drift, each twice the one before; 1 is its own",
+        ("cargo", *(f"cargo:options.damping={2.0**power:g}" for power in (-4, -3, -2, -1, 1, 2, 3, 4))),
+    ),
     "compensators": Grid(
         "ways to carry old prototypes along, beside the paper's",
         ("efc++", *variants(drift=["none", "kernel", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),

@@ -81,7 +81,8 @@ class Question:
 
     def config(self, tried: Sequence[str]) -> RunConfig:
         """The settings of a trial."""
-        return resolve(self.preset, self.method, self.seed, [*self.changes, *tried, f"data.held_out={self.held_out}"])
+        measured = [f"data.held_out={self.held_out}", *([f"stream.tasks={self.tasks}"] if self.tasks else [])]
+        return resolve(self.preset, self.method, self.seed, [*self.changes, *tried, *measured])
 
 
 def ask(
@@ -284,12 +285,9 @@ def carry_out(study: Study, trial: Any, data_root: Path | None) -> None:
     try:
         config = question.config(suggested(question, trial))
         metrics = read_metrics(folder / "metrics.json") if (folder / "metrics.json").exists() else None
-        try:
-            if metrics:  # of a process that was killed; it may have had all but told it
-                watcher.begin(metrics, [])
-            metrics = run(config, question.preset, folder, watcher, data_root, True, study.first_tasks)
-        except Enough as enough:
-            metrics = enough.metrics
+        if metrics:  # of a process that was killed; it may have had all but told it
+            watcher.begin(metrics, [])
+        metrics = run(config, question.preset, folder, watcher, data_root, True, study.first_tasks)
         study.optuna.tell(trial, metrics[question.goal])
     except optuna.TrialPruned:
         study.optuna.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -298,15 +296,8 @@ def carry_out(study: Study, trial: Any, data_root: Path | None) -> None:
         study.optuna.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 
-class Enough(Exception):
-    """The tasks that the question is about have been learnt."""
-
-    def __init__(self, metrics: dict[str, Any]) -> None:
-        self.metrics = metrics
-
-
 class TrialWatcher(Unwatched):
-    """Reports the goal after every step; ends a trial that is behind the median of the others, or has learnt enough."""
+    """Reports the goal after every step; ends a trial that is behind the median of the others."""
 
     def __init__(self, question: Question, trial: Any, study: Any) -> None:
         self.question, self.trial, self.study = question, trial, study
@@ -314,20 +305,15 @@ class TrialWatcher(Unwatched):
 
     def begin(self, metrics: dict[str, Any], work: list[int]) -> None:
         for number in range(1, len(metrics["steps"]) + 1):
-            self._after({**metrics, "steps": metrics["steps"][:number]}, len(metrics["classes_per_task"]))
+            self.finished_step({**metrics, "steps": metrics["steps"][:number]})
 
     def finished_step(self, metrics: dict[str, Any]) -> None:
-        self._after(metrics, len(metrics["classes_per_task"]))
-
-    def _after(self, metrics: dict[str, Any], tasks: int) -> None:
         number, last = len(metrics["steps"]), metrics["steps"][-1]
         if number not in self.reported:
             self.trial.report(last[self.question.goal], number)
             self.reported.add(number)
-        if number == min(self.question.tasks or tasks, tasks):
-            if number < tasks:
-                raise Enough({**metrics, **last})
-        elif number >= FIRST_PRUNED and self._behind(number, last[self.question.goal]):
+        unfinished = FIRST_PRUNED <= number < len(metrics["classes_per_task"])
+        if unfinished and self._behind(number, last[self.question.goal]):
             raise import_optuna().TrialPruned
 
     def _behind(self, number: int, reached: float) -> bool:

@@ -33,7 +33,8 @@ class Stream:
 
     def __init__(self, data: DataSet, config: StreamConfig, seed: int) -> None:
         self.data = data
-        self.splits = [[data.names[label] for label in split] for split in split_classes(data, config, seed)]
+        learnt = split_classes(data, config, seed)[: config.tasks]
+        self.splits = [[data.names[label] for label in split] for split in learnt]
         self.first_step = 0 if config.kind == "warm" else 1
         self._column = {name: label for label, name in enumerate(data.names)}
 
