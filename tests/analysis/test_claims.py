@@ -250,6 +250,27 @@ def test_the_command_writes_the_page_and_refuses_what_is_not_there(
     assert "No preset ends in -huge" in capsys.readouterr().err
 
 
+def test_the_command_tells_a_line_for_each_claim_or_all_about_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    table = tmp_path / "runs.csv"
+    table.write_text(",".join(COLUMNS) + "\n")
+    assert main(["claims", "--results", str(table)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-2])) <= 80 and all(any(claim["id"] in line for line in lines) for claim in claims())
+    assert lines[-2].startswith("Of ") and "efcil claims " in lines[-1]
+    assert main(["claims", "cargo-warm", "rank", "--results", str(table)]) == 0
+    told = capsys.readouterr().out
+    assert [line for line in told.splitlines() if line.startswith("## ")] == ["## cargo-warm", "## rank"]
+    assert main(["claims", "rank", "--results", str(table), "--json"]) == 0
+    assert [claim["id"] for claim in json.loads(capsys.readouterr().out)] == ["rank"]
+    assert main(["claims", "ranks", "--results", str(table)]) == 2
+    assert "There is no claim called 'ranks'; did you mean rank" in capsys.readouterr().err
+    assert main(["claims", "rank", "--results", str(table), "--out", str(tmp_path / "page.md")]) == 2
+    assert "give either --out, or names" in capsys.readouterr().err and not (tmp_path / "page.md").exists()
+
+
 def test_the_page_of_the_project_is_what_its_results_say(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     out = tmp_path / "CLAIMS.md"

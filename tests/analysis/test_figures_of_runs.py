@@ -21,7 +21,8 @@ from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
 from efcil.analysis.readers import features, labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
-from efcil.bench.runs import Unwatched, run, run_name
+from efcil.bench.run_folder import run_name
+from efcil.bench.runs import Unwatched, run
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.engine import numerics

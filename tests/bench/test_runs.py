@@ -23,7 +23,8 @@ import efcil.bench.runs
 from conftest import cli_command, cli_environment, make_blobs, run_cli
 from efcil import IncrementalClassifier, data
 from efcil.bench.metrics import NAMES, summarize
-from efcil.bench.runs import Unwatched, run, run_name
+from efcil.bench.run_folder import run_name
+from efcil.bench.runs import Unwatched, run
 from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.data.stream import Stream

@@ -20,7 +20,7 @@ import yaml
 from conftest import cli_environment
 from efcil import data
 from efcil.bench import tuning
-from efcil.bench.runs import read_config, read_metrics
+from efcil.bench.run_folder import read_config, read_metrics
 from efcil.bench.scenarios import resolve
 from efcil.bench.tuning import Question, Study, ask, begin, work
 from efcil.cli import main

@@ -60,10 +60,9 @@ def checked(scales: Sequence[str]) -> None:
 
 
 def summary(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[dict[str, Any]]:
-    """One row per claim."""
+    """One row per claim, short enough for a terminal."""
     return [
-        {"claim": row[0].claim["says"], "where": row[0].claim["where"]}
-        | {scale: told(verdict) for scale, verdict in zip(scales, row, strict=True)}
+        {"claim": row[0].claim["id"]} | {scale: told(verdict) for scale, verdict in zip(scales, row, strict=True)}
         for row in verdicts
     ]
 
@@ -78,7 +77,7 @@ def told(verdict: Verdict) -> str:
 
 def page(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str], evidence: Evidence) -> str:
     """The whole page in Markdown."""
-    paper = [row for row in verdicts if not row[0].claim.get("ours")]
+    paper = papers(verdicts)
     ours = [row for row in verdicts if row[0].claim.get("ours")]
     lines = [INTRODUCTION, counted(paper, scales), "", *overview(paper, scales)]
     lines += ["", "## What the paper does not claim, and we do", "", *overview(ours, scales)]
@@ -87,6 +86,11 @@ def page(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str], evidence:
     for row in verdicts:
         lines += ["", *section(row, scales, evidence, drawn)]
     return "\n".join(lines) + "\n"
+
+
+def papers(verdicts: Sequence[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
+    """Those on claims of the paper."""
+    return [row for row in verdicts if not row[0].claim.get("ours")]
 
 
 def overview(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[str]:

@@ -21,7 +21,8 @@ from efcil.bench.campaign import cells
 from efcil.bench.folders import finished_runs
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, Row, newest_rows, read_results
-from efcil.bench.runs import check_same_stream, read_metrics, read_settings, stored_image_size
+from efcil.bench.run_folder import check_same_stream, read_metrics, read_settings
+from efcil.bench.runs import stored_image_size
 from efcil.bench.scenarios import flat, number_settings
 from efcil.bench.states import kept_states
 from efcil.classifier import IncrementalClassifier

@@ -15,7 +15,7 @@ from typing import Any
 
 from efcil.bench.gpus import gpu_environment, visible_gpus
 from efcil.bench.results import Cell, append_result, complete_table, read_results, record_path, rows_of
-from efcil.bench.runs import read_metrics
+from efcil.bench.run_folder import read_metrics
 from efcil.bench.states import states_size
 from efcil.engine import numerics
 from efcil.engine.locks import locked

@@ -25,7 +25,7 @@ from typing import Any
 
 from efcil import __version__
 from efcil.bench.metrics import NAMES
-from efcil.bench.runs import run_name
+from efcil.bench.run_folder import run_name
 from efcil.bench.scenarios import config_digest, deviations, resolve
 from efcil.config import RunConfig
 from efcil.engine import numerics

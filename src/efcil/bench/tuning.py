@@ -32,7 +32,8 @@ import yaml
 
 from efcil import data
 from efcil.bench.metrics import NAMES
-from efcil.bench.runs import Unwatched, read_metrics, run, run_name
+from efcil.bench.run_folder import read_metrics, run_name
+from efcil.bench.runs import Unwatched, run
 from efcil.bench.scenarios import SECTIONS, config_digest, parse_change, read_sections, resolve
 from efcil.bench.search import Dimension, checked, distinct, parse_search
 from efcil.config import RunConfig, merge

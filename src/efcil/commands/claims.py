@@ -1,4 +1,4 @@
-"""`efcil claims`: what results and figures say about the paper's claims."""
+"""`efcil claims`: what results and figures say about the paper's claims and ours."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from efcil.commands.arguments import add_command, add_data_root, add_json
+from efcil.errors import UserError, unknown
 
 
 def add(commands: Any) -> None:
     command = add_command(commands, "claims", claims)
+    command.add_argument("names", nargs="*", metavar="CLAIM", help="tell all about these (a line for each of all)")
     command.add_argument(
         "--results", type=Path, default=Path("results/runs.csv"), metavar="CSV", help="(results/runs.csv)"
     )
@@ -38,16 +40,23 @@ def add(commands: Any) -> None:
 
 
 def claims(args: argparse.Namespace) -> None:
-    """Decide the paper's claims by results and figures of runs, over paired seeds: holds, does not hold, or open."""
+    """Decide claims, the paper's and ours, by runs over paired seeds: holds, does not hold, or open."""
     from efcil.analysis.claims import claims, decided
     from efcil.analysis.claims_evidence import Evidence
-    from efcil.analysis.claims_page import as_json, checked, page, summary
+    from efcil.analysis.claims_page import as_json, checked, counted, page, papers, section, summary
     from efcil.bench.results import read_existing_results
     from efcil.commands.output import print_rows
     from efcil.engine.state import write_text
 
-    results, scales, listed = read_existing_results(args.results), args.scales.split(","), claims()
+    results, scales = read_existing_results(args.results), args.scales.split(",")
     checked(scales)
+    if args.names and args.out:
+        raise UserError("The page has all claims; give either --out, or names of claims to read here.")
+    known = {claim["id"]: claim for claim in claims()}
+    for name in args.names:
+        if name not in known:
+            raise unknown("claim", name, known)
+    listed = [known[name] for name in args.names or known]
     if args.runs:
         from efcil.analysis.claims_figures import gather
         from efcil.analysis.readers import found_runs
@@ -61,5 +70,10 @@ def claims(args: argparse.Namespace) -> None:
         print(args.out)
     elif args.json:
         print(json.dumps(as_json(verdicts, scales), indent=2))
+    elif args.names:
+        for row in verdicts:
+            print("\n".join(section(row, scales, evidence, set())), end="\n\n")
     else:
         print_rows(summary(verdicts, scales), as_json=False)
+        print(counted(papers(verdicts), scales))
+        print(f"All about one: efcil claims {listed[0]['id']}")

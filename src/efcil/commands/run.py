@@ -90,7 +90,8 @@ def run_one(
     """One run with its display; returns its metrics and its folder."""
     from efcil.bench.console import RunDisplay
     from efcil.bench.folders import check_out
-    from efcil.bench.runs import Unwatched, run_name
+    from efcil.bench.run_folder import run_name
+    from efcil.bench.runs import Unwatched
     from efcil.bench.runs import run as run_stream
     from efcil.bench.scenarios import resolve
     from efcil.bench.tracking import About, Tracked

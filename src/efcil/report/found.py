@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from efcil.bench.folders import finished_runs
-from efcil.bench.runs import read_config, read_json, read_metrics
+from efcil.bench.run_folder import read_config, read_json, read_metrics
 from efcil.bench.scenarios import flat, resolve
 from efcil.config import to_dict
 from efcil.errors import UserError
