@@ -189,6 +189,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
         (["zzz"], "no preset called 'zzz'; there are: cifar100-cold10"),
         (["digits-cold5", "--method", "ecf"], "no method called 'ecf'; did you mean"),
         (["digits-cold5", "--set", "widht=4"], "called 'widht'; did you mean width"),
+        (["digits-cold5", "--method", "cargo", "--set", "damping=2"], "an option of cargo; set options.damping"),
         (["digits-cold5", "--set", "first.epoch=4"], "called 'epoch'; did you mean epochs"),
         (["digits-cold5", "--set", "options.lambda=4"], "called 'lambda'; did you mean lambda_efm"),
         (["digits-cold5", "--set", "stream.step=4"], "called 'step'; did you mean steps"),

@@ -48,7 +48,7 @@ from efcil.engine.progress import Silent, Watcher
 from efcil.engine.saved import SavedClassifier, cannot_be_used
 from efcil.engine.trainer import learn_task
 from efcil.errors import UserError, unknown
-from efcil.methods import METHODS, build_method, method_class
+from efcil.methods import METHODS, build_method, check_placed, method_class
 from efcil.rng import generator
 
 DRAWS = 50  # per class, to estimate how well it is known
@@ -94,7 +94,9 @@ class IncrementalClassifier:
         if epochs is not None:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
-        recipe = method_class(method).recipe
+        cls = method_class(method)
+        check_placed(settings, cls)
+        recipe = cls.recipe
         if isinstance(backbone, str) and backbone not in FROM_SCRATCH:
             recipe = merge(recipe, RECIPE)
         settings = merge(recipe, {name: _section(value) for name, value in settings.items()})

@@ -127,7 +127,7 @@ def _parsed(text: str) -> Any:
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
     """Defaults, a packaged preset, the method's recipe, and then the user's words: a YAML file and ``field=value``."""
-    from efcil.methods import method_class  # brings torch, which listing presets does not need
+    from efcil.methods import check_placed, method_class  # brings torch, which listing presets does not need
 
     packaged, own = preset_parts(preset)
     cls = method_class(method)
@@ -138,6 +138,7 @@ def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) ->
         settings = merge(settings, parse_change(change))
     if not isinstance(settings["classifier"], Mapping):
         raise UserError("classifier is a section with fields of its own; set one of them, such as classifier.width=16.")
+    check_placed(settings["classifier"], cls)
     options = from_dict(cls.Options, settings["classifier"].get("options", {}), "options.")
     return from_dict(RunConfig, merge(settings, {"classifier": {"options": to_dict(options)}}))
 
