@@ -15,6 +15,7 @@ from efcil.analysis.curves import apart, curves
 from efcil.analysis.grid import grid, searched
 from efcil.analysis.readers import measured_results
 from efcil.analysis.spectrum import spectrum_row
+from efcil.analysis.sweep import sweep
 from efcil.bench.results import Cell, append_result
 from efcil.cli import main
 from efcil.errors import UserError
@@ -51,6 +52,48 @@ def test_bars_are_the_last_rows_of_the_results(tmp_path: Path) -> None:
     command = ["figure", "13", "--preset", "digits-cold5,digits-warm4", "--methods", "efc++", "--results", str(RESULTS)]
     assert main([*command, "--out", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"figure13.csv", "figure13.svg", "figure13.png"}
+
+
+def test_a_sweep_compares_values_of_one_setting_over_the_seeds_that_all_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "runs.csv"
+    numbers = {"average_incremental_accuracy": 1.0, "average_forgetting": 2.0, "plasticity": 3.0, "seconds": 1.0}
+    shared = "data.held_out=14"
+    runs = {
+        (shared,): (40.0, 50.0, 60.0),
+        (shared, "options.eta=2"): (41.0, 53.0),  # one seed less: the others are what is compared
+        (shared, "options.eta=0.01"): (30.0, 40.0, 90.0),
+        (shared, "options.eta=3", "options.sigma=1"): (99.0, 99.0),  # something else is different too
+        ("options.eta=4",): (99.0, 99.0),  # not on held-out images
+    }
+    for changes, values in runs.items():
+        for seed, value in enumerate(values):
+            step = {"per_step_accuracy": value}
+            metrics = {
+                **numbers,
+                "per_step_accuracy": value,
+                "kept_bytes": 0,
+                "steps": [step],
+                "accuracy_matrix": [[value]],
+            }
+            append_result(table, Cell("digits-cold5", "efc++", changes, seed), metrics)
+    rows = sweep(["digits-cold5"], "efc++", "options.eta", [shared], table)
+    assert [(row["value"], row["own"], row["seeds"]) for row in rows] == [
+        (0.01, False, 2),
+        (0.1, True, 2),
+        (2, False, 2),
+    ]
+    assert [row["per_step_accuracy"] for row in rows] == [35.0, 45.0, 47.0]
+    command = ["figure", "sweep", "digits-cold5", "efc++", "options.eta", "--results", str(table)]
+    assert main([*command, "--set", shared, "--out", str(tmp_path / "drawn")]) == 0
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"sweep.csv", "sweep.svg", "sweep.png"}
+    said = capsys.readouterr().out
+    assert "2 seeds: best options.eta=2.0 with 47.00 %; its own, 0.1, has 45.00 %, 2.00 behind" in said
+    assert main([*command, "--set", "width=3"]) == 2
+    assert "no two values of options.eta with a seed in common for efc++ on digits-cold5" in capsys.readouterr().err
+    assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(table)]) == 2
+    assert "has no setting options.etta" in capsys.readouterr().err
 
 
 def test_the_grid_has_a_cell_for_every_pair_that_was_run(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from efcil.commands.arguments import add_command, add_data_root, add_json
+from efcil.commands.arguments import add_changes, add_command, add_data_root, add_json
 from efcil.commands.output import print_rows
 from efcil.errors import UserError, in_order
 
@@ -44,6 +44,13 @@ def add(commands: Any) -> None:
     add_results(command)
     command.add_argument("--title", default="", help="a line above it")
     add_output(command, "curves")
+    command = add_command(figures, "sweep", sweep_of_presets)
+    command.add_argument("preset", metavar="A,B", help="presets whose results are drawn, a panel each")
+    command.add_argument("method", metavar="METHOD", help="a name from `efcil methods`")
+    command.add_argument("field", metavar="FIELD", help="the setting, such as options.damping")
+    add_changes(command, "take the runs that had this setting too; repeatable")
+    add_results(command)
+    add_output(command, "sweep")
     command = add_command(figures, "spectrum", spectrum_table)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=f"{FOLDERS}, of efc++ or efc")
     add_json(command)
@@ -71,7 +78,7 @@ def finish(args: argparse.Namespace, rows: list[dict[str, Any]], draw: Callable[
     """Write the files and say where they are."""
     from efcil.analysis.style import written
 
-    name = args.figure if args.figure == "curves" else f"figure{args.figure}"
+    name = f"figure{args.figure}" if args.figure.isdecimal() else args.figure
     files = written(draw(rows), rows, args.out, name)
     if args.json:
         print(json.dumps(rows, indent=1))
@@ -217,6 +224,14 @@ def curves_of_preset(args: argparse.Namespace) -> None:
 
     found = measured_results([args.preset], args.methods, args.results)
     finish(args, curves(found), partial(draw, title=args.title), said_of(found))
+
+
+def sweep_of_presets(args: argparse.Namespace) -> None:
+    """A_step over the values of one setting, mean over seeds: how much a result hangs on it."""
+    from efcil.analysis.sweep import draw, sweep, told
+
+    rows = sweep(args.preset.split(","), args.method, args.field, args.changes, args.results)
+    finish(args, rows, draw, told(rows))
 
 
 def spectrum_table(args: argparse.Namespace) -> None:
