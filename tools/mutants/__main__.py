@@ -47,7 +47,7 @@ MUTATED = [
     "src/efcil/methods/*.py",
 ]
 TESTS = [  # those that run in this process; the command line's are processes of their own, which no mutant reaches
-    *("tests/engine/*.py", "tests/paper/*.py", "tests/parts/*.py", "tests/methods/*.py", "tests/bench/test_metrics.py"),
+    *("tests/engine/test_*.py", "tests/paper/test_*.py", "tests/parts/test_*.py", "tests/methods/test_*.py", "tests/bench/test_metrics.py"),
     *(
         "tests/test_contract.py",
         "tests/test_classifier.py",
