@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from test_campaign import metrics
 
+from efcil.bench.campaign import method_and_changes
 from efcil.bench.campaign_file import change_value, combined, last_words, read_campaign
+from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, append_result, read_results
 from efcil.cli import main
 
@@ -24,6 +26,15 @@ def write(tmp_path: Path) -> Any:
         return path
 
     return write
+
+
+def test_the_campaign_of_the_papers_tables_has_every_cell_of_them() -> None:
+    file = read_campaign(EXAMPLE.parent / "tables-fast.yaml")
+    rows = [method_and_changes(entry) for entry in expanded(["@table2", "@table4", "@table5", "@table6"])]
+    assert set(rows) - set(file.methods) == {("joint", ())}  # which takes a day
+    cells = combined(file.presets, file.methods, file.seeds)
+    assert len(cells) == len(file.presets) * len(file.methods) * 3
+    assert all(cell.config.stream.steps for cell in cells if cell.seed == 0)  # settings that resolve
 
 
 def test_a_file_says_what_to_run(write: Any) -> None:
