@@ -33,7 +33,7 @@ def test_the_campaign_of_the_papers_tables_has_every_cell_of_them() -> None:
     rows = [method_and_changes(entry) for entry in expanded(["@table2", "@table4", "@table5", "@table6"])]
     assert set(rows) - set(file.methods) == {("joint", ())}  # which takes a day
     cells = combined(file.presets, file.methods, file.seeds)
-    assert len(cells) == len(file.presets) * len(file.methods) * 3
+    assert len(cells) == len(file.presets) * len(set(file.methods)) * 3
     assert all(cell.config.stream.steps for cell in cells if cell.seed == 0)  # settings that resolve
 
 
