@@ -152,7 +152,7 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "method": ({"method": "efc+"}, r"no method called 'efc\+'; did you mean .*efc\+\+"),
     "method far off": ({"method": "zzz"}, r"no method called 'zzz'; there are: .*finetune"),
     "field": ({"widht": 4}, "no field called 'widht'; did you mean width"),
-    "option outside its section": ({"eta": 1}, "eta is an option of efc.*; set options.eta"),
+    "option outside its section": ({"eta": 1}, "There is no field eta; did you mean options.eta"),
     "field of a section": ({"first": {"epoch": 4}}, "no field in first called 'epoch'; did you mean epochs"),
     "option": ({"options": {"lamda_efm": 4}}, "no field in options called 'lamda_efm'; did you mean lambda_efm"),
     "option of another method": ({"method": "finetune", "options": {"eta": 1.0}}, "'eta'"),

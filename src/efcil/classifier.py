@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from efcil.backbones import FROM_SCRATCH
 from efcil.backbones.anchored import Anchored
-from efcil.config import ClassifierConfig, deciding, from_dict, merge, to_dict
+from efcil.config import ClassifierConfig, check_placed, deciding, from_dict, merge, to_dict
 from efcil.data.augment import augmentation, chosen
 from efcil.data.given import unlabelled
 from efcil.data.images import ImageSet, Interpolation, image_set
@@ -48,7 +48,7 @@ from efcil.engine.progress import Silent, Watcher
 from efcil.engine.saved import SavedClassifier, cannot_be_used
 from efcil.engine.trainer import learn_task
 from efcil.errors import UserError, unknown
-from efcil.methods import METHODS, build_method, check_placed, method_class
+from efcil.methods import METHODS, build_method, method_class
 from efcil.rng import generator
 
 DRAWS = 50  # per class, to estimate how well it is known
@@ -95,7 +95,7 @@ class IncrementalClassifier:
             both = {"first": {"epochs": epochs}, "incremental": {"epochs": epochs}}
             settings = merge(both, {name: _section(value) for name, value in settings.items()})
         cls = method_class(method)
-        check_placed(settings, cls)
+        check_placed(settings, options=cls.Options)
         recipe = cls.recipe
         if isinstance(backbone, str) and backbone not in FROM_SCRATCH:
             recipe = merge(recipe, RECIPE)

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -294,6 +294,14 @@ def from_dict(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
         return cls(**converted)
     except UserError as error:
         raise UserError(f"{path}{error}") from None
+
+
+def check_placed(settings: Iterable[str], **sections: Any) -> None:
+    """Refuse among the settings of a classifier what belongs to these sections beside them, and say where it goes."""
+    for name in settings:
+        meant = [f"{section}.{name}" for section, kind in sections.items() if name in _fields(kind)]
+        if meant and name not in _fields(ClassifierConfig):
+            raise UserError(f"There is no field {name}; did you mean {' or '.join(meant)}?")
 
 
 def _fields(kind: Any) -> list[str]:

@@ -28,12 +28,13 @@ from efcil.analysis.claims import (
 )
 from efcil.analysis.claims_evidence import Evidence
 from efcil.analysis.claims_measures import MEASURES
-from efcil.analysis.claims_page import commands, page
+from efcil.analysis.claims_page import commands, page, summary
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
 from efcil.bench.scenarios import preset_names, resolve
 from efcil.cli import main
+from efcil.commands.output import print_rows
 from efcil.engine import numerics
 
 CLAIM = {"id": "x", "where": "§0", "says": "A is good.", "scenarios": ["cifar100-cold10"]}
@@ -130,6 +131,9 @@ def test_above_can_mean_above_by_so_many_points() -> None:
         return decided(claim, results, "cpu").by_preset["cifar100-cold10-cpu"]
 
     assert [verdict(by) for by in (5, 5.97, 7)] == [HOLDS, OPEN, FAILS]
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc"]]], "by": 5}
+    (comparison,) = decided(claim, results, "cpu").comparisons
+    assert comparison.what == "efc++ > efc + 5" and comparison.mean == pytest.approx(5.97, abs=0.01)
 
 
 def test_settings_of_a_claim_are_settings_of_all_its_runs() -> None:
@@ -137,6 +141,16 @@ def test_settings_of_a_claim_are_settings_of_all_its_runs() -> None:
     with_them = {"efc++:width=8,stream.tasks=2": [30.0], "efc++:width=8,stream.tasks=2,options.eta=1": [20.0]}
     (comparison,) = decided(claim, Evidence(results_of(with_them)), "cpu").comparisons
     assert (comparison.left, comparison.right) == ((30.0,), (20.0,))
+    other_order = {"efc++:stream.tasks=2,width=8": [30.0], "efc++:options.eta=1,width=8,stream.tasks=2": [20.0]}
+    assert decided(claim, Evidence(results_of(other_order)), "cpu").comparisons == (comparison,)
+    measures = {**CLAIM, "method": "efc++", "compare": [["A_step", ">", ["F"]]], "settings": claim["settings"]}
+    (of_one,) = decided(measures, Evidence(results_of({**with_them, "efc++": [90.0]})), "cpu").comparisons
+    assert of_one.left == (30.0,)
+    gain = {"gain": ["efc++", "efc++:options.eta=1"], "scenarios": ["cifar100-cold10", "cifar100-warm10"]}
+    both = results_of(with_them) | results_of({"efc++": [9.0], "efc++:options.eta=1": [1.0]})
+    both |= results_of(with_them, "cifar100-warm10-cpu")
+    (between,) = decided({**CLAIM, **gain, "settings": claim["settings"]}, Evidence(both), "cpu").comparisons
+    assert (between.left, between.right) == ((10.0,), (10.0,))
     assert not decided(claim, Evidence(results_of({"efc++": [30.0], "efc++:options.eta=1": [20.0]})), "cpu").comparisons
     (command,) = commands({**claim, "seeds": "7-9"}, ["cpu"])
     assert command.endswith(
@@ -144,10 +158,17 @@ def test_settings_of_a_claim_are_settings_of_all_its_runs() -> None:
     )
 
 
+def test_only_the_seeds_of_a_claim_count() -> None:
+    results = Evidence(results_of({"efc++": [30.0, 31.0, 32.0, 33.0], "efc": [24.0, 25.1, 26.0, 50.0]}))
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc"]]], "seeds": "0-1"}
+    (comparison,) = decided(claim, results, "cpu").comparisons
+    assert comparison.left == (30.0, 31.0)
+
+
 def test_what_is_ours_is_not_counted_among_the_papers_claims() -> None:
     ours = {claim["id"] for claim in claims() if claim.get("ours")}
     text = page([[decided(claim, Evidence({}), "cpu")] for claim in claims()], ["cpu"], Evidence({}))
-    assert f"Of {len(claims()) - len(ours)} claims at the scale cpu: 0 hold" in text
+    assert f"Of the paper's {len(claims()) - len(ours)} claims at the scale cpu: 0 hold" in text
     paper, own = text.split("## What the paper does not claim, and we do")
     assert ours and not any(f"(#{name})" in paper for name in ours) and all(f"(#{name})" in own for name in ours)
 
@@ -259,10 +280,17 @@ def test_the_command_tells_a_line_for_each_claim_or_all_about_some(
     assert main(["claims", "--results", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-2])) <= 80 and all(any(claim["id"] in line for line in lines) for claim in claims())
-    assert lines[-2].startswith("Of ") and "efcil claims " in lines[-1]
+    paper = sum(not claim.get("ours") for claim in claims())
+    assert lines[-2].startswith(f"Of the paper's {paper} claims") and "efcil claims " in lines[-1]
+    rich = results_of({"efc++": [20.0], "efc++:options.drift=oracle": [30.0], "efc++:options.covariance=oracle": [9.0]})
+    verdicts = [[decided(claim, Evidence(rich), "cpu"), decided(claim, Evidence(rich), "fast")] for claim in claims()]
+    print_rows(summary(verdicts, ["a", "b"]), as_json=False)
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert {claim["id"] for claim in claims()} <= set(listed)  # each whole, however long its verdict is
     assert main(["claims", "cargo-warm", "rank", "--results", str(table)]) == 0
     told = capsys.readouterr().out
     assert [line for line in told.splitlines() if line.startswith("## ")] == ["## cargo-warm", "## rank"]
+    assert "**fast: not run**" in told and "    efcil bench --presets cifar100-warm10-fast" in told
     assert main(["claims", "rank", "--results", str(table), "--json"]) == 0
     assert [claim["id"] for claim in json.loads(capsys.readouterr().out)] == ["rank"]
     assert main(["claims", "ranks", "--results", str(table)]) == 2

@@ -15,9 +15,10 @@ from efcil.analysis.curves import apart, curves
 from efcil.analysis.grid import grid, searched
 from efcil.analysis.readers import measured_results
 from efcil.analysis.spectrum import spectrum_row
-from efcil.analysis.sweep import sweep
+from efcil.analysis.sweep import draw, sweep, told
 from efcil.bench.results import Cell, append_result
 from efcil.cli import main
+from efcil.engine import numerics
 from efcil.errors import UserError
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "runs.csv"
@@ -54,45 +55,79 @@ def test_bars_are_the_last_rows_of_the_results(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"figure13.csv", "figure13.svg", "figure13.png"}
 
 
-def test_a_sweep_compares_values_of_one_setting_over_the_seeds_that_all_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+NUMBERS = {"average_incremental_accuracy": 1.0, "average_forgetting": 2.0, "plasticity": 3.0, "seconds": 1.0}
+
+
+def add_runs(table: Path, preset: str, changes: tuple[str, ...], accuracies: dict[int, float]) -> None:
+    """Rows of efc++ with these changes, by seed."""
+    for seed, value in accuracies.items():
+        reached = {"per_step_accuracy": value}
+        metrics = {**NUMBERS, **reached, "kept_bytes": 0, "steps": [reached], "accuracy_matrix": [[value]]}
+        append_result(table, Cell(preset, "efc++", changes, seed), metrics)
+
+
+HELD = "data.held_out=14"
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Path:
     table = tmp_path / "runs.csv"
-    numbers = {"average_incremental_accuracy": 1.0, "average_forgetting": 2.0, "plasticity": 3.0, "seconds": 1.0}
-    shared = "data.held_out=14"
-    runs = {
-        (shared,): (40.0, 50.0, 60.0),
-        (shared, "options.eta=2"): (41.0, 53.0),  # one seed less: the others are what is compared
-        (shared, "options.eta=0.01"): (30.0, 40.0, 90.0),
-        (shared, "options.eta=3", "options.sigma=1"): (99.0, 99.0),  # something else is different too
-        ("options.eta=4",): (99.0, 99.0),  # not on held-out images
-    }
-    for changes, values in runs.items():
-        for seed, value in enumerate(values):
-            step = {"per_step_accuracy": value}
-            metrics = {
-                **numbers,
-                "per_step_accuracy": value,
-                "kept_bytes": 0,
-                "steps": [step],
-                "accuracy_matrix": [[value]],
-            }
-            append_result(table, Cell("digits-cold5", "efc++", changes, seed), metrics)
-    rows = sweep(["digits-cold5"], "efc++", "options.eta", [shared], table)
-    assert [(row["value"], row["own"], row["seeds"]) for row in rows] == [
-        (0.01, False, 2),
-        (0.1, True, 2),
-        (2, False, 2),
+    add_runs(table, "digits-cold5", (HELD,), {0: 40.0, 1: 50.0, 2: 60.0})
+    add_runs(table, "digits-cold5", (HELD, "options.eta=2"), {0: 41.0, 1: 53.0, 7: 99.0})
+    add_runs(table, "digits-cold5", ("classifier.options.eta=0.01", HELD), {0: 30.0, 1: 40.0, 2: 62.0})
+    add_runs(table, "digits-cold5", (HELD, "options.eta=5"), {8: 99.0})  # no seed in common
+    add_runs(table, "digits-cold5", (HELD, "options.eta=3", "options.sigma=1"), {0: 99.0})  # something else differs too
+    add_runs(table, "digits-cold5", ("options.eta=4",), {0: 99.0})  # not on held-out images
+    add_runs(table, "digits-warm4", (HELD,), {0: 10.0})
+    add_runs(table, "digits-warm4", (HELD, "options.drift=none"), {0: 9.0})
+    add_runs(table, "digits-warm4", (HELD, "options.eta=0.2"), {0: 9.0})
+    return table
+
+
+def test_a_sweep_compares_the_values_of_one_setting_seed_by_seed_with_the_one_that_is_set(swept: Path) -> None:
+    rows = sweep(["digits-cold5", "digits-warm4", "digits-cold5"], "efc++", "options.eta", [HELD], swept)
+    said = [(row["preset"], row["value"], row["own"], row["seeds"], row["per_step_accuracy"]) for row in rows]
+    assert said == [
+        ("digits-cold5", "0.01", False, 3, 44.0),
+        ("digits-cold5", "0.1", True, 3, 50.0),
+        ("digits-cold5", "2", False, 2, 47.0),
+        ("digits-warm4", "0.1", True, 1, 10.0),
+        ("digits-warm4", "0.2", False, 1, 9.0),
     ]
-    assert [row["per_step_accuracy"] for row in rows] == [35.0, 45.0, 47.0]
-    command = ["figure", "sweep", "digits-cold5", "efc++", "options.eta", "--results", str(table)]
-    assert main([*command, "--set", shared, "--out", str(tmp_path / "drawn")]) == 0
+    assert [row["difference"] for row in rows] == [-6.0, 0.0, 2.0, 0.0, -1.0]
+    assert [row["std"] for row in rows] == pytest.approx(
+        [np.std([-10, -10, 2], ddof=1), 0, np.std([1, 3], ddof=1), 0, 0]
+    )
+    assert told(rows).splitlines() == [
+        "digits-cold5: options.eta=0.1, as it is set, has 50.00 % over 3 seeds; "
+        "the best of 3 values, 2, is 2.00 ± 1.41 above it",
+        "digits-warm4: options.eta=0.1, as it is set, has 10.00 % over 1 seed; none of 1 other values is above it",
+    ]
+    older = swept.read_text().replace(f",{numerics.VERSION}\n", ",1\n")
+    (swept.parent / "older.csv").write_text(older)
+    with pytest.raises(UserError, match="There are no results"):
+        sweep(["digits-cold5"], "efc++", "options.eta", [HELD], swept.parent / "older.csv")
+
+
+def test_a_sweep_is_drawn_over_numbers_or_words(swept: Path) -> None:
+    cold, warm = draw(sweep(["digits-cold5", "digits-warm4"], "efc++", "options.eta", [HELD], swept)).axes
+    assert (cold.get_xscale(), warm.get_xscale()) == ("log", "linear")
+    line = cold.get_lines()[0]
+    assert line.get_xdata().tolist() == [0.01, 0.1, 2] and line.get_ydata().tolist() == [-6, 0, 2]
+    assert [tick.get_text() for tick in cold.get_xticklabels()] == ["0.01", "0.1", "2"]
+    (words,) = draw(sweep(["digits-warm4"], "efc++", "options.drift", [HELD], swept)).axes
+    assert [tick.get_text() for tick in words.get_xticklabels()] == ["efm", "none"]
+
+
+def test_a_sweep_as_a_command(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["figure", "sweep", "digits-cold5", "efc++", "options.eta", "--results", str(swept)]
+    assert main([*command, "--set", HELD, "--out", str(tmp_path / "drawn")]) == 0
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"sweep.csv", "sweep.svg", "sweep.png"}
-    said = capsys.readouterr().out
-    assert "2 seeds: best options.eta=2.0 with 47.00 %; its own, 0.1, has 45.00 %, 2.00 behind" in said
-    assert main([*command, "--set", "width=3"]) == 2
-    assert "no two values of options.eta with a seed in common for efc++ on digits-cold5" in capsys.readouterr().err
-    assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(table)]) == 2
+    assert "2.00 ± 1.41 above it" in capsys.readouterr().out
+    for field in ("first.milestones", "stream.tasks", "first.rotation", "width"):  # of every kind
+        assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
+        assert f"efc++:{field}=VALUE" in capsys.readouterr().err
+    assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(swept)]) == 2
     assert "has no setting options.etta" in capsys.readouterr().err
 
 

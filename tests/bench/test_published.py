@@ -277,6 +277,14 @@ def test_published_numbers_stand_beside_ours(
     assert published(preset, label) == numbers
 
 
+@pytest.mark.parametrize("part", ["tasks: 3", "skip_classes: 10"])
+def test_a_part_of_a_stream_has_no_number_in_the_paper(part: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"like: cifar100-cold10-fast\nstream: {{{part}}}\n")
+    assert not scenario_of(str(own)).in_paper and published(str(own), "efc++") is None
+    assert str(scenario_of(str(own))).endswith("10 steps, a part of it")
+
+
 def test_every_scenario_of_the_paper_has_its_preset() -> None:
     scenarios = {scenario_of(preset) for preset in preset_names()}
     places = {place[:3] for table in TABLES for place in LAYOUTS[table].places()}

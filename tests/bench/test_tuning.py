@@ -145,6 +145,15 @@ def test_the_best_settings_of_a_preset_of_ones_own(tmp_path: Path) -> None:
         assert resolve(str(tmp_path / "best.yaml"), method, 0) == resolve(str(own), method, 0, changes)
 
 
+def test_how_many_tasks_were_learnt_is_no_setting_to_go_on_with() -> None:
+    asked = question(changes=(*CHANGES, "stream.tasks=2"))
+    assert asked.tasks == 2
+    best = {"settings": [], "per_step_accuracy": 40.0, "trial": 3}
+    assert "2 tasks" in (text := tuning.best_preset(asked, best)) and "stream" not in yaml.safe_load(text)
+    with pytest.raises(UserError, match=r"--tasks 3 and stream\.tasks=2 say the same thing twice"):
+        question(changes=(*CHANGES, "stream.tasks=2"), tasks=3)
+
+
 def test_less_forgetting_is_better(tmp_path: Path) -> None:
     asked = begin(tmp_path, question(goal="average_forgetting"))
     for value in (3.0, 1.0, 2.0):
@@ -177,6 +186,7 @@ def test_a_trial_behind_the_median_is_pruned_after_its_second_step(tmp_path: Pat
         ("per_step_accuracy", {1: 95.0, 2: 60.0}, [40.0], False),
         ("average_forgetting", {1: 0.0, 2: 10.0}, [0.0, 30.0], True),
         ("average_forgetting", {1: 0.0, 2: 10.0}, [0.0, 9.0], False),
+        ("per_step_accuracy", {2: 60.0, 5: 60.0}, [90.0] * 4 + [40.0], False),  # its last step: it is finished
     ],
 )
 def test_a_trial_is_compared_with_the_others_at_the_same_step(

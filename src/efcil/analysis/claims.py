@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from efcil.analysis.claims_evidence import Evidence, Value, Values
+from efcil.bench.campaign import method_and_changes, seed_list
 from efcil.bench.grids import expanded
 from efcil.bench.scenarios import preset_names
 
@@ -113,6 +114,8 @@ def decided(claim: Mapping[str, Any], evidence: Evidence, scale: str) -> Verdict
     missing: dict[str, tuple[str, ...]] = {}
     for what, preset, relation, left, right in pairs:
         seeds = sorted(s for s in left.keys() & right.keys() if left[s].numerics == right[s].numerics)
+        if "seeds" in claim:
+            seeds = [seed for seed in seeds if seed in seed_list(claim["seeds"])]
         if not seeds:
             missing[preset] = (*missing.get(preset, ()), what)
             continue
@@ -147,7 +150,8 @@ def compared(claim: Mapping[str, Any], presets: Sequence[str], evidence: Evidenc
                 for worse in sides(right):
                     if better != worse:
                         values = both_values(claim, preset, evidence, better, worse)
-                        yield f"{better} {relation} {worse}", preset, relation, *values
+                        ahead = f" + {claim['by']}" if "by" in claim else ""
+                        yield f"{better} {relation} {worse}{ahead}", preset, relation, *values
 
 
 def sides(part: Side | Sequence[Side]) -> list[Side]:
@@ -180,15 +184,15 @@ def constant(number: float, other: Values) -> Values:
 def values_of(claim: Mapping[str, Any], preset: str, evidence: Evidence, side: str) -> Values:
     """A side is a measure where the claim is about one method, and a method where it is about one measure."""
     if "method" in claim:
-        return evidence.values(preset, claim["method"], side)
+        return evidence.values(preset, with_settings(claim["method"], claim), side)
     return evidence.values(preset, with_settings(side, claim), metric_of(claim))
 
 
 def with_settings(method: str, claim: Mapping[str, Any]) -> str:
     """The method with the settings that all runs of the claim have; its own come after them, as `--set` has it."""
-    name, _, own = method.partition(":")
-    changes = [*claim.get("settings", ()), *([own] if own else [])]
-    return f"{name}:{','.join(changes)}" if changes else name
+    name, own = method_and_changes(method)
+    changes = ",".join([*claim.get("settings", ()), *own])
+    return f"{name}:{changes}" if changes else name
 
 
 def metric_of(claim: Mapping[str, Any]) -> str:
@@ -217,7 +221,7 @@ def named(claim: Mapping[str, Any]) -> Iterable[Side]:
 
 def lead(claim: Mapping[str, Any], preset: str, evidence: Evidence) -> Values:
     """By how much the better of a gain is ahead, for every seed that both have."""
-    better, worse = (evidence.values(preset, method, metric_of(claim)) for method in claim["gain"])
+    better, worse = (values_of(claim, preset, evidence, method) for method in claim["gain"])
     common = [seed for seed in better.keys() & worse.keys() if better[seed].numerics == worse[seed].numerics]
     return {seed: Value(better[seed].number - worse[seed].number, better[seed].numerics) for seed in common}
 

@@ -14,10 +14,12 @@ from typing import NamedTuple
 from efcil.analysis.claims_measures import MEASURES, Measure
 from efcil.bench.campaign import cells
 from efcil.bench.results import Results, Row, newest_rows
+from efcil.engine import numerics
 from efcil.errors import UserError, unknown
 
 FIGURES = Path("results/figures")
 IDENTITY = ("method", "seed", "numerics", "config_digest")
+MADE = ("preset", "method", "config_digest", "numerics")
 MAKE = "efcil claims --runs RUNS"
 
 
@@ -89,6 +91,10 @@ class Evidence:
 
     def _of_results(self, preset: str, method: str) -> dict[int, list[Row]]:
         (cell,) = cells([preset], [method], [0])
+        made = preset, cell.method, cell.config_digest, str(numerics.VERSION)
+        today = [row for row in self.results.values() if tuple(row[name] for name in MADE) == made]
+        if today:  # however their changes were written
+            return {int(row["seed"]): [row] for row in today}
         seeds = sorted({int(key[3]) for key in self.results if key[:3] == cell.key[:3]})
         rows = newest_rows(self.results, [replace(cell, seed=seed) for seed in seeds])
         return {int(row["seed"]): [row] for row in rows}

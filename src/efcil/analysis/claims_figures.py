@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from efcil.analysis.claims import measures_of, methods_of, presets_of
+from efcil.analysis.claims import measures_of, methods_of, presets_of, with_settings
 from efcil.analysis.claims_evidence import IDENTITY, figure_path, read_figure
 from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.matrices import draw as draw_matrices
@@ -57,7 +57,8 @@ def wanted(claims: Iterable[Mapping[str, Any]], scales: Sequence[str]) -> dict[t
         figures = {MEASURES[name].figure for name in measures_of(claim)} - {""}
         for figure in sorted(figures):
             for preset in [preset for scale in scales for preset in presets_of(claim, scale)]:
-                names = expanded([*methods_of(claim), *(["@figure1"] if figure == "1" else [])])
+                listed = expanded([*methods_of(claim), *(["@figure1"] if figure == "1" else [])])
+                names = [with_settings(name, claim) for name in listed]
                 for cell, name in zip(cells([preset], names, [0]), names, strict=True):
                     found.setdefault((preset, figure), {}).setdefault(cell.config_digest, name)
     return found

@@ -31,6 +31,7 @@ from efcil.bench.scenarios import preset_names
 from efcil.engine import numerics
 from efcil.errors import UserError
 
+SAID = ("id", "where", "says", "ours", "by", "margin", "settings", "seeds")  # of a claim, in JSON
 NEED_STATES = {"3", "5", "9"}  # the classifiers after every step
 INTRODUCTION = f"""# The paper's claims at the scale of this project
 
@@ -44,8 +45,8 @@ not hold there.
   one-sided), or for "level" of one so near to none if it were at the margin.
 - **holds**: p < {LEVEL} in every comparison. **does not hold**: some comparison is the other way round with the same
   certainty, divided by the number of comparisons. **not resolvable**: neither, or runs are missing, which is said, or
-  there are fewer than {SEEDS} seeds. "Level" (~ and =) allows {MARGIN:g} point, or what the claim says; where a claim
-  says by how much, p is that of no more than that.
+  there are fewer than {SEEDS} seeds. "Level" (~ and =) allows {MARGIN:g} point, or what the claim says. For
+  "A > B + 5" p is for a lead of at most 5 points.
 - With three seeds the test is weak: a difference must be 1.7 times its spread to count; with five, as
   great as its spread.
 - Numerics {numerics.VERSION} is today's. Rows of an older version compare with each other, but a run of today ends
@@ -110,7 +111,7 @@ def counted(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> str
         held, failed, idle = (said.count(word) for word in (HOLDS, FAILS, NOT_RUN))
         rest = len(said) - held - failed - idle
         sentences.append(f"{scale}: {held} hold, {failed} do not, {rest} are open or differ, {idle} were not run.")
-    return f"Of {len(verdicts)} claims at the scale " + " At the scale ".join(sentences)
+    return f"Of the paper's {len(verdicts)} claims at the scale " + " At the scale ".join(sentences)
 
 
 # What stands outside the list of claims
@@ -232,7 +233,7 @@ def commands(claim: Mapping[str, Any], scales: Sequence[str]) -> list[str]:
 def as_json(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
-            **{key: row[0].claim[key] for key in ("id", "where", "says")},
+            **{key: row[0].claim[key] for key in SAID if key in row[0].claim},
             "verdicts": {
                 scale: {
                     "verdict": told(verdict),

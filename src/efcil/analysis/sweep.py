@@ -1,85 +1,112 @@
-"""A_step over the values of one setting, a panel per preset: how much a result hangs on it."""
+"""How much a result hangs on one setting: A_step over its values, compared seed by seed with the value that is set."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from efcil.analysis.style import VERMILLION, Rows, panels
-from efcil.bench.results import Cell, Row, newest_rows, read_existing_results
-from efcil.bench.scenarios import flat
+from efcil.bench.results import Cell, Results, Row, read_existing_results
+from efcil.bench.scenarios import flat, number_settings
 from efcil.config import to_dict
+from efcil.engine import numerics
 from efcil.errors import UserError
 
 DECADE = 10  # values that differ by more are drawn on a logarithmic scale
 
 
 def sweep(presets: Sequence[str], method: str, field: str, settings: Sequence[str], results: Path) -> Rows:
-    """One row per preset and value, mean over the seeds that all values of a preset have."""
-    return [row for preset in presets for row in _of_preset(preset, method, field, settings, results)]
-
-
-def _of_preset(preset: str, method: str, field: str, settings: Sequence[str], results: Path) -> Rows:
-    """The rows of runs that have these settings and no other, but for the field."""
+    """One row per preset and value; means are over the seeds that this value and the one that is set have in common."""
     rows = read_existing_results(results)
-    own = _value(Cell(preset, method, tuple(settings), 0), field)
-    found: list[tuple[Any, Row]] = []
-    for changes in sorted({key[2] for key in rows if key[:2] == (preset, method)}):
-        words = changes.split()
-        more = [word for word in words if word not in settings]
-        if not set(settings) <= set(words) or any(word.partition("=")[0] != field for word in more):
-            continue
-        cell = Cell(preset, method, tuple(words), 0)
-        seeds = [int(key[3]) for key in rows if key[:3] == cell.key[:3]]
-        value = _value(cell, field)
-        found += [(value, row) for row in newest_rows(rows, [replace(cell, seed=seed) for seed in seeds])]
-    newest = max((int(row["numerics"]) for _, row in found), default=0)  # other numerics compare with nothing
-    measured: dict[Any, dict[str, float]] = {}  # value → seed → A_step
-    for value, row in found:
-        if int(row["numerics"]) == newest:
-            measured.setdefault(value, {})[row["seed"]] = float(row["per_step_accuracy"])
-    common = set.intersection(*map(set, measured.values())) if measured else set()
-    if len(measured) < 2 or not common:
+    return [row for preset in dict.fromkeys(presets) for row in _of_preset(preset, method, field, settings, rows)]
+
+
+def _of_preset(preset: str, method: str, field: str, settings: Sequence[str], results: Results) -> Rows:
+    base = Cell(preset, method, tuple(settings), 0)
+    name = full_name(base, field)
+    own = text(flat(to_dict(base.config))[name])
+    measured: dict[str, dict[str, float]] = {own: {}}  # value → seed → A_step
+    for value, row in differing_in(base, name, results):
+        measured.setdefault(value, {})[row["seed"]] = float(row["per_step_accuracy"])
+    found: Rows = []
+    for value in sorted(measured, key=place):
+        seeds = measured[value].keys() & measured[own].keys()
+        if seeds:
+            differences = [measured[value][seed] - measured[own][seed] for seed in seeds]
+            about = {"preset": preset, "method": method, "field": field, "value": value, "own": value == own}
+            accuracy = mean(measured[value][seed] for seed in seeds)
+            spread = stdev(differences) if len(seeds) > 1 else 0.0
+            numbers = {"per_step_accuracy": accuracy, "difference": mean(differences), "std": spread}
+            found.append({**about, "seeds": len(seeds), **numbers})
+    if len(found) < 2:
         changes = "".join(f" --set {change}" for change in settings)
+        bench = f"efcil bench --presets {preset} --methods {method} {method}:{field}=VALUE{changes}"
         raise UserError(
-            f"{results} has no two values of {field} with a seed in common for {method} on {preset}; run them first: "
-            f"efcil bench --presets {preset} --methods {method} {method}:{field}=VALUE{changes} --results {results}"
+            f"There are no results of {method} on {preset} with {field}={own}, as it is set, and another value for the "
+            f"same seed; run them first: {bench}"
         )
-    found_rows: Rows = []
-    for value in sorted(measured, key=lambda value: (isinstance(value, str), value)):
-        numbers = [measured[value][seed] for seed in common]
-        spread = stdev(numbers) if len(numbers) > 1 else 0.0
-        about = {"preset": preset, "method": method, "field": field, "value": value, "own": value == own}
-        found_rows.append({**about, "seeds": len(common), "per_step_accuracy": mean(numbers), "std": spread})
-    return found_rows
+    return found
 
 
-def _value(cell: Cell, field: str) -> Any:
-    """What the field is set to; a setting of the classifier may be named without its section."""
+def differing_in(base: Cell, name: str, results: Results) -> Iterator[tuple[str, Row]]:
+    """The rows of today whose settings are those of the base but for this one, each with its value."""
+    before = flat(number_settings(base.config))
+    for row in results.values():
+        if (row["preset"], row["method"], row["numerics"]) != (base.preset, base.method, str(numerics.VERSION)):
+            continue
+        with suppress(UserError):  # a setting that there was once
+            cell = Cell(base.preset, base.method, tuple(row["changes"].split()), int(row["seed"]))
+            now = flat(number_settings(cell.config))
+            changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
+            if changed <= {name} and cell.config_digest == row["config_digest"]:
+                yield text(flat(to_dict(cell.config))[name]), row
+
+
+def full_name(cell: Cell, field: str) -> str:
+    """A setting of the classifier may be named without its section."""
     known = flat(to_dict(cell.config))
     for name in (field, f"classifier.{field}"):
         if name in known:
-            return known[name]
+            return name
     raise UserError(
         f"{cell.method} on {cell.preset} has no setting {field}; `efcil settings {cell.method}` lists them."
     )
 
 
+def text(value: Any) -> str:
+    """A value as it is shown; numbers as short as they can be."""
+    return f"{value:g}" if is_number(value) else str(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def place(value: str) -> tuple[bool, float, str]:
+    """Numbers in their order, and then words."""
+    try:
+        return False, float(value), value
+    except ValueError:
+        return True, 0.0, value
+
+
 def told(rows: Rows) -> str:
-    """For every preset: what it has with its own value, with the best one, and how far that is apart."""
+    """For every preset: what it has with the value that is set, and how far that is behind the best one."""
     lines = []
     for preset in dict.fromkeys(row["preset"] for row in rows):
         mine = [row for row in rows if row["preset"] == preset]
-        best = max(mine, key=lambda row: row["per_step_accuracy"])
-        line = f"{preset}, {best['seeds']} seed{'s' if best['seeds'] > 1 else ''}: "
-        line += f"best {best['field']}={best['value']} with {best['per_step_accuracy']:.2f} %"
-        for row in mine:
-            if row["own"]:
-                behind = best["per_step_accuracy"] - row["per_step_accuracy"]
-                line += f"; its own, {row['value']}, has {row['per_step_accuracy']:.2f} %, {behind:.2f} behind"
+        (own,) = (row for row in mine if row["own"])
+        best = max(mine, key=lambda row: row["difference"])
+        line = f"{preset}: {own['field']}={own['value']}, as it is set, has {own['per_step_accuracy']:.2f} %"
+        line += f" over {own['seeds']} seed{'s' if own['seeds'] > 1 else ''}; "
+        if best["difference"] > 0:
+            spread = f" ± {best['std']:.2f}" if best["seeds"] > 1 else ""
+            line += f"the best of {len(mine)} values, {best['value']}, is {best['difference']:.2f}{spread} above it"
+        else:
+            line += f"none of {len(mine) - 1} other values is above it"
         lines.append(line)
     return "\n".join(lines)
 
@@ -89,18 +116,17 @@ def draw(rows: Rows) -> Any:
     figure, axes = panels(len(presets))
     for panel, preset in zip(axes, presets, strict=True):
         mine = [row for row in rows if row["preset"] == preset]
-        values = [row["value"] for row in mine]
-        numbers = all(isinstance(value, int | float) for value in values)
-        places = values if numbers else list(range(len(values)))
-        heights = [row["per_step_accuracy"] for row in mine]
-        panel.errorbar(places, heights, yerr=[row["std"] for row in mine], marker="o", capsize=3)
-        for place, row in zip(places, mine, strict=True):
+        words = any(place(row["value"])[0] for row in mine)
+        places = [index if words else place(row["value"])[1] for index, row in enumerate(mine)]
+        panel.errorbar(places, [row["difference"] for row in mine], [row["std"] for row in mine], marker="o", capsize=3)
+        for where, row in zip(places, mine, strict=True):
             if row["own"]:
-                panel.plot(place, row["per_step_accuracy"], "o", color=VERMILLION, markersize=10, label="as it is set")
+                label = f"as it is set: {row['per_step_accuracy']:.1f} %"
+                panel.plot(where, 0, "o", color=VERMILLION, markersize=10, label=label)
                 panel.legend()
-        if numbers and min(values) > 0 and max(values) / min(values) > DECADE:
+        if not words and min(places) > 0 and max(places) / min(places) > DECADE:
             panel.set_xscale("log")
             panel.minorticks_off()
-        panel.set_xticks(places, [f"{value:g}" if numbers else str(value) for value in values])
-        panel.set(xlabel=mine[0]["field"], ylabel="accuracy on all classes seen, %", title=preset)
+        panel.set_xticks(places, [row["value"] for row in mine])
+        panel.set(xlabel=mine[0]["field"], ylabel="points of A_step above it", title=preset)
     return figure

@@ -15,7 +15,17 @@ from typing import Any
 
 import yaml
 
-from efcil.config import ClassifierConfig, DataConfig, RunConfig, StreamConfig, deciding, from_dict, merge, to_dict
+from efcil.config import (
+    ClassifierConfig,
+    DataConfig,
+    RunConfig,
+    StreamConfig,
+    check_placed,
+    deciding,
+    from_dict,
+    merge,
+    to_dict,
+)
 from efcil.errors import UserError, unknown
 
 SECTIONS = ("data", "stream", "classifier")
@@ -36,10 +46,13 @@ class Scenario:
     start: str  # warm or cold, as the paper calls DN4IL too
     steps: int  # 0: as many as a folder has domains
     first_classes: int = 0
+    whole: bool = True  # no class is left out, and no task
 
     @property
     def in_paper(self) -> bool:
         """Whether Table 1 has this split, or it is the stream of DN4IL."""
+        if not self.whole:
+            return False
         if self.data == "dn4il":
             return self == Scenario("dn4il", "cold", DOMAINS)
         splits = FIRST_CLASSES.get(self.data, {})
@@ -48,7 +61,7 @@ class Scenario:
     def __str__(self) -> str:
         steps = "a step per domain" if not self.steps else f"{self.steps} steps"
         first = f" after {self.first_classes} classes" if self.first_classes else ""
-        return f"{self.data}, {self.start} start, {steps}{first}"
+        return f"{self.data}, {self.start} start, {steps}{first}" + ("" if self.whole else ", a part of it")
 
 
 def scenario_of(preset: str) -> Scenario:
@@ -57,8 +70,9 @@ def scenario_of(preset: str) -> Scenario:
     data = from_dict(DataConfig, content["data"], "data.")
     stream = from_dict(StreamConfig, content["stream"], "stream.")
     if stream.kind == "domain":
-        return Scenario(data.name, "cold", DOMAINS if data.name == "dn4il" else 0)
-    return Scenario(data.name, stream.kind, stream.steps, stream.first_classes if stream.kind == "warm" else 0)
+        return Scenario(data.name, "cold", DOMAINS if data.name == "dn4il" else 0, whole=stream.tasks is None)
+    first = stream.first_classes if stream.kind == "warm" else 0
+    return Scenario(data.name, stream.kind, stream.steps, first, stream.tasks is None and not stream.skip_classes)
 
 
 def preset_names() -> list[str]:
@@ -127,7 +141,7 @@ def _parsed(text: str) -> Any:
 
 def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) -> RunConfig:
     """Defaults, a packaged preset, the method's recipe, and then the user's words: a YAML file and ``field=value``."""
-    from efcil.methods import check_placed, method_class  # brings torch, which listing presets does not need
+    from efcil.methods import method_class  # brings torch, which listing presets does not need
 
     packaged, own = preset_parts(preset)
     cls = method_class(method)
@@ -138,7 +152,7 @@ def resolve(preset: str, method: str, seed: int, changes: Sequence[str] = ()) ->
         settings = merge(settings, parse_change(change))
     if not isinstance(settings["classifier"], Mapping):
         raise UserError("classifier is a section with fields of its own; set one of them, such as classifier.width=16.")
-    check_placed(settings["classifier"], cls)
+    check_placed(settings["classifier"], options=cls.Options, data=DataConfig, stream=StreamConfig)
     options = from_dict(cls.Options, settings["classifier"].get("options", {}), "options.")
     return from_dict(RunConfig, merge(settings, {"classifier": {"options": to_dict(options)}}))
 

@@ -102,6 +102,9 @@ def ask(
     if tasks is not None and tasks < 1:
         raise UserError(f"--tasks takes the number of tasks to learn, at least 1, not {tasks}.")
     config = resolve(preset, method, seed, changes)
+    if tasks is not None and config.stream.tasks is not None:
+        raise UserError(f"--tasks {tasks} and stream.tasks={config.stream.tasks} say the same thing twice; give one.")
+    tasks = tasks or config.stream.tasks
     held_out = set_aside(config, data_root)
     digest, version = config_digest(config), numerics.VERSION
     asked = Question(preset, method, seed, goal, tuple(search), tuple(changes), held_out, tasks, digest, version)
@@ -362,8 +365,8 @@ def best_preset(question: Question, best: dict[str, Any]) -> str:
         section, value = next(iter(parse_change(change).items()))
         where = {"methods": {question.method: value}} if section == "classifier" else {section: value}
         content = merge(content, where)
-    part = content.get("data") or {}
-    content["data"] = {name: value for name, value in part.items() if name != "held_out"}
+    for section, name in (("data", "held_out"), ("stream", "tasks")):  # what the question was asked with, no answer
+        content[section] = {key: value for key, value in (content.get(section) or {}).items() if key != name}
     reached = f"{question.goal} {best[question.goal]:.2f} on {question.held_out} held-out images per class"
     tasks = f", {question.tasks} tasks" if question.tasks else ""
     order = ("like", *SECTIONS, "methods")

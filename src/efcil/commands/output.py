@@ -16,7 +16,8 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 
     table = Table(box=box.SIMPLE)
     for name in rows[0]:
-        short = all(len(_cell(row[name])) < 24 for row in rows)  # words and numbers stay whole, prose is wrapped
+        cells = [_cell(row[name]) for row in rows]
+        short = all(len(cell) < (24 if " " in cell else 40) for cell in cells)  # words stay whole, prose is wrapped
         table.add_column(name.replace("_", "-"), overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*map(_cell, row.values()))

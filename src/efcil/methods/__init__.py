@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from efcil.config import ClassifierConfig, from_dict
+from efcil.config import from_dict
 from efcil.engine.method import Method
 from efcil.errors import UserError, unknown
 from efcil.methods.abd import ABD
@@ -103,14 +102,6 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
     """A method with its options checked."""
     cls = method_class(name)
     return cls(from_dict(cls.Options, options, "options."))
-
-
-def check_placed(settings: Iterable[str], cls: type[Method]) -> None:
-    """Refuse an option of the method among the settings of a classifier, where it would be unknown."""
-    known = {f.name for f in fields(ClassifierConfig)}
-    for name in settings:
-        if name not in known and name in {f.name for f in fields(cls.Options)}:
-            raise UserError(f"{name} is an option of {cls.name}; set options.{name}.")
 
 
 def available_methods() -> list[str]:
