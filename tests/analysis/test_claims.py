@@ -281,7 +281,7 @@ def test_the_command_tells_a_line_for_each_claim_or_all_about_some(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-2])) <= 80 and all(any(claim["id"] in line for line in lines) for claim in claims())
     paper = sum(not claim.get("ours") for claim in claims())
-    assert lines[-2].startswith(f"Of the paper's {paper} claims") and "efcil claims " in lines[-1]
+    assert lines[-2].startswith(f"Of the paper's {paper} claims") and f"{paper} were not run" in lines[-2]
     rich = results_of({"efc++": [20.0], "efc++:options.drift=oracle": [30.0], "efc++:options.covariance=oracle": [9.0]})
     verdicts = [[decided(claim, Evidence(rich), "cpu"), decided(claim, Evidence(rich), "fast")] for claim in claims()]
     print_rows(summary(verdicts, ["a", "b"]), as_json=False)
@@ -293,6 +293,9 @@ def test_the_command_tells_a_line_for_each_claim_or_all_about_some(
     assert "**fast: not run**" in told and "    efcil bench --presets cifar100-warm10-fast" in told
     assert main(["claims", "rank", "--results", str(table), "--json"]) == 0
     assert [claim["id"] for claim in json.loads(capsys.readouterr().out)] == ["rank"]
+    assert main(["claims", "cargo-damping", "rank", "cargo-w", "--results", str(table)]) == 0  # or how they begin
+    begun = [line for line in capsys.readouterr().out.splitlines() if line.startswith("## ")]
+    assert begun == ["## cargo-damping", "## rank", "## cargo-warm"]
     assert main(["claims", "ranks", "--results", str(table)]) == 2
     assert "There is no claim called 'ranks'; did you mean rank" in capsys.readouterr().err
     assert main(["claims", "rank", "--results", str(table), "--out", str(tmp_path / "page.md")]) == 2

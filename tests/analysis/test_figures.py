@@ -122,13 +122,17 @@ def test_a_sweep_is_drawn_over_numbers_or_words(swept: Path) -> None:
 def test_a_sweep_as_a_command(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["figure", "sweep", "digits-cold5", "efc++", "options.eta", "--results", str(swept)]
     assert main([*command, "--set", HELD, "--out", str(tmp_path / "drawn")]) == 0
-    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"sweep.csv", "sweep.svg", "sweep.png"}
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {
+        f"sweep-efc++-options.eta.{kind}" for kind in ("csv", "svg", "png")
+    }
     assert "2.00 ± 1.41 above it" in capsys.readouterr().out
     for field in ("first.milestones", "stream.tasks", "first.rotation", "width"):  # of every kind
         assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
         assert f"efc++:{field}=VALUE" in capsys.readouterr().err
     assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(swept)]) == 2
-    assert "has no setting options.etta" in capsys.readouterr().err
+    assert "no setting called 'options.etta'; did you mean options.eta" in capsys.readouterr().err
+    assert main(["figure", "sweep", "digits-cold5", "efc++", "eta", "--results", str(swept)]) == 2
+    assert "There is no setting eta; did you mean options.eta?" in capsys.readouterr().err
 
 
 def test_the_grid_has_a_cell_for_every_pair_that_was_run(tmp_path: Path) -> None:

@@ -46,7 +46,10 @@ not hold there.
 - **holds**: p < {LEVEL} in every comparison. **does not hold**: some comparison is the other way round with the same
   certainty, divided by the number of comparisons. **not resolvable**: neither, or runs are missing, which is said, or
   there are fewer than {SEEDS} seeds. "Level" (~ and =) allows {MARGIN:g} point, or what the claim says. For
-  "A > B + 5" p is for a lead of at most 5 points.
+  "A > B + 5" p is for a lead of at most 5 points. A p near 1 speaks for the other way round.
+- Points in the words of a claim are the paper's; what is judged is the direction, but where a comparison says "+ 5".
+- **A_step**: accuracy on all classes after the last step; **A_inc**: its mean over the steps; **F**: forgetting, the
+  less the better; **PL**: accuracy on a task when it has just been learnt.
 - With three seeds the test is weak: a difference must be 1.7 times its spread to count; with five, as
   great as its spread.
 - Numerics {numerics.VERSION} is today's. Rows of an older version compare with each other, but a run of today ends
@@ -104,13 +107,19 @@ def overview(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> li
 
 
 def counted(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> str:
-    """How many claims of each scale have which verdict; one that differs between presets is open."""
+    """How many claims of each scale have which verdict."""
     sentences = []
     for place, scale in enumerate(scales):
-        said = [told(row[place]) for row in verdicts]
-        held, failed, idle = (said.count(word) for word in (HOLDS, FAILS, NOT_RUN))
-        rest = len(said) - held - failed - idle
-        sentences.append(f"{scale}: {held} hold, {failed} do not, {rest} are open or differ, {idle} were not run.")
+        said = [set(row[place].by_preset.values()) or {NOT_RUN} for row in verdicts]
+        held, failed, idle = (said.count({word}) for word in (HOLDS, FAILS, NOT_RUN))
+        partly = said.count({HOLDS, NOT_RUN})
+        rest = len(said) - held - failed - idle - partly
+        made = {c.numerics for row in verdicts for c in row[place].comparisons}
+        older = " (of older numerics, whose runs end otherwise today)" if made == {"1"} else ""
+        sentences.append(
+            f"{scale}{older}: {held} hold, {partly} hold where they were run, {failed} do not, {rest} are undecided, "
+            f"{idle} were not run."
+        )
     return f"Of the paper's {len(verdicts)} claims at the scale " + " At the scale ".join(sentences)
 
 
@@ -186,7 +195,7 @@ def section(row: Sequence[Verdict], scales: Sequence[str], evidence: Evidence, d
             lines += [comparison_row(comparison, digits) for comparison in verdict.comparisons]
             for preset, missing in verdict.missing.items():
                 listed = ", ".join(f"`{what}`" for what in missing)
-                lines += ["", f"Without a common seed on {preset}: {listed}."]
+                lines += ["", f"Not run on {preset}, or not with the same seed: {listed}."]
         for figure in figures_of(claim):
             for preset in presets_of(claim, scale):
                 if evidence.has_figure(preset, figure):

@@ -13,7 +13,7 @@ from efcil.bench.results import Cell, Results, Row, read_existing_results
 from efcil.bench.scenarios import flat, number_settings
 from efcil.config import to_dict
 from efcil.engine import numerics
-from efcil.errors import UserError
+from efcil.errors import UserError, unknown
 
 DECADE = 10  # values that differ by more are drawn on a logarithmic scale
 
@@ -46,7 +46,7 @@ def _of_preset(preset: str, method: str, field: str, settings: Sequence[str], re
         bench = f"efcil bench --presets {preset} --methods {method} {method}:{field}=VALUE{changes}"
         raise UserError(
             f"There are no results of {method} on {preset} with {field}={own}, as it is set, and another value for the "
-            f"same seed; run them first: {bench}"
+            f"same seed, all else being equal; repeat with --set what the runs had, or run them first: {bench}"
         )
     return found
 
@@ -71,9 +71,11 @@ def full_name(cell: Cell, field: str) -> str:
     for name in (field, f"classifier.{field}"):
         if name in known:
             return name
-    raise UserError(
-        f"{cell.method} on {cell.preset} has no setting {field}; `efcil settings {cell.method}` lists them."
-    )
+    names = [name.removeprefix("classifier.") for name in known]
+    ends = [name for name in names if name.split(".")[-1] == field]
+    if ends:
+        raise UserError(f"There is no setting {field}; did you mean {' or '.join(ends)}?")
+    raise unknown("setting", field, names)
 
 
 def text(value: Any) -> str:
@@ -121,12 +123,13 @@ def draw(rows: Rows) -> Any:
         panel.errorbar(places, [row["difference"] for row in mine], [row["std"] for row in mine], marker="o", capsize=3)
         for where, row in zip(places, mine, strict=True):
             if row["own"]:
-                label = f"as it is set: {row['per_step_accuracy']:.1f} %"
+                label = f"as it is set: {row['per_step_accuracy']:.1f} %, seeds: {row['seeds']}"
                 panel.plot(where, 0, "o", color=VERMILLION, markersize=10, label=label)
                 panel.legend()
         if not words and min(places) > 0 and max(places) / min(places) > DECADE:
             panel.set_xscale("log")
             panel.minorticks_off()
         panel.set_xticks(places, [row["value"] for row in mine])
-        panel.set(xlabel=mine[0]["field"], ylabel="points of A_step above it", title=preset)
+        panel.set(xlabel=mine[0]["field"], ylabel="A_step minus that as it is set, points")
+        panel.set_title(f"{mine[0]['method']} on {preset}")
     return figure

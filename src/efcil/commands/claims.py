@@ -14,7 +14,9 @@ from efcil.errors import UserError, unknown
 
 def add(commands: Any) -> None:
     command = add_command(commands, "claims", claims)
-    command.add_argument("names", nargs="*", metavar="CLAIM", help="tell all about these (a line for each of all)")
+    command.add_argument(
+        "names", nargs="*", metavar="CLAIM", help="tell all about these, or all that begin so (a line for each of all)"
+    )
     command.add_argument(
         "--results", type=Path, default=Path("results/runs.csv"), metavar="CSV", help="(results/runs.csv)"
     )
@@ -52,11 +54,7 @@ def claims(args: argparse.Namespace) -> None:
     checked(scales)
     if args.names and args.out:
         raise UserError("The page has all claims; give either --out, or names of claims to read here.")
-    known = {claim["id"]: claim for claim in claims()}
-    for name in args.names:
-        if name not in known:
-            raise unknown("claim", name, known)
-    listed = [known[name] for name in args.names or known]
+    listed = chosen(claims(), args.names)
     if args.runs:
         from efcil.analysis.claims_figures import gather
         from efcil.analysis.readers import found_runs
@@ -76,4 +74,15 @@ def claims(args: argparse.Namespace) -> None:
     else:
         print_rows(summary(verdicts, scales), as_json=False)
         print(counted(papers(verdicts), scales))
-        print(f"All about one: efcil claims {listed[0]['id']}")
+        print("What a claim says, its numbers and commands: efcil claims NAME, or the beginning of several names.")
+
+
+def chosen(known: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """The claims of these names, or whose names begin so; all without any."""
+    found = {}
+    for name in names:
+        own = [claim for claim in known if claim["id"] == name] or [c for c in known if c["id"].startswith(name)]
+        if not own:
+            raise unknown("claim", name, [claim["id"] for claim in known])
+        found.update({claim["id"]: claim for claim in own})
+    return list(found.values()) if names else known

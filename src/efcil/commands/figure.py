@@ -231,6 +231,7 @@ def sweep_of_presets(args: argparse.Namespace) -> None:
     from efcil.analysis.sweep import draw, sweep, told
 
     rows = sweep(args.preset.split(","), args.method, args.field, args.changes, args.results)
+    args.figure = f"sweep-{args.method}-{args.field}".replace(":", "-")
     finish(args, rows, draw, told(rows))
 
 

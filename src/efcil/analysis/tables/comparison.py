@@ -192,7 +192,8 @@ def named(presets: Sequence[str]) -> list[PresetRuns]:
         size = sizes[preset] if (sizes[preset], scenario) not in taken else preset
         taken.add((size, scenario))
         found.append(PresetRuns(preset, size, scenario))
-    alone = len({preset.source for preset in found}) == 1
+    one = len({preset.source for preset in found}) == 1
+    alone = one and all(scenario_of(preset.preset) == preset.scenario for preset in found)  # another set says which
     return [replace(preset, source="ours" if alone else f"ours, {preset.source}") for preset in found]
 
 

@@ -159,7 +159,7 @@ def _features(config: ClassifierConfig) -> int | None:
 def _remarks(preset: PresetRuns, config: RunConfig) -> str:
     told = []
     if scenario_of(preset.preset).data == "domains":
-        told.append("A folder of domains in the place of the paper's, not DN4IL.")
+        told.append("Another set of domains, not DN4IL: the order of methods can be compared, their numbers cannot.")
     if config.data.held_out:
         told.append(f"Measured on {config.data.held_out} training images of each class that were set aside.")
     if preset.left_out:
