@@ -26,9 +26,9 @@ from efcil.analysis.claims import (
     questions,
     upper_tail,
 )
-from efcil.analysis.claims_evidence import Evidence
+from efcil.analysis.claims_evidence import Evidence, Run, of_one_version
 from efcil.analysis.claims_measures import MEASURES
-from efcil.analysis.claims_page import commands, page, summary
+from efcil.analysis.claims_page import commands, counted, page, summary
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
@@ -111,6 +111,55 @@ def test_seeds_are_paired_within_one_version_of_the_numerics() -> None:
     assert not decided(claim, Evidence(mixed), "cpu").comparisons
 
 
+def test_the_newest_numerics_count_once_they_have_seeds_enough() -> None:
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc"]]]}
+    older = results_of({"efc++": [20.0, 30.0, 25.0], "efc": [19.0, 28.9, 24.1]}, version=1)
+
+    def judgement(today: int) -> tuple[int, str]:
+        newer = results_of({"efc++": [1.0, 2.0, 3.0][:today], "efc": [5.0, 6.1, 7.0][:today]})
+        (comparison,) = decided(claim, Evidence(older | newer), "cpu").comparisons
+        return len(comparison.left), f"{comparison.numerics} {comparison.verdict}"
+
+    assert [judgement(today) for today in (0, 1, 2)] == [(3, "1 holds")] * 3
+    assert judgement(3) == (3, "2 does not hold")
+    runs = [Run(1, 0), Run(2, 0), Run(1, 1), Run(2, 7)]
+    assert of_one_version(runs, 3) == [Run(2, 0), Run(2, 7)]  # as many of both: the newer ones
+    assert of_one_version([], 3) == []
+
+
+def test_many_comparisons_share_the_certainty_that_refutes() -> None:
+    """-1, -2 and -0.9 refute a claim of one comparison, and none of ten."""
+    behind = {"efc++": [20.0, 20.0, 20.0], "efc": [21.0, 22.0, 20.9]}
+    others = ("lwf", "ewc", "pass", "fusion", "fetril", "ssre", "fecam", "abd", "r-dfcil")
+    results = Evidence(results_of(behind | {name: [1.0, 2.0, 3.0] for name in others}))
+
+    def verdict(right: Sequence[str]) -> str:
+        return decided({**CLAIM, "compare": [["efc++", ">", right]]}, results, "cpu").by_preset["cifar100-cold10-cpu"]
+
+    assert verdict(["efc"]) == FAILS and verdict(["efc", *others]) == OPEN
+
+
+def test_a_lead_is_that_of_one_version_of_the_numerics() -> None:
+    claim = {**CLAIM, "gain": ["efc++", "efc"], "scenarios": ["cifar100-cold10", "cifar100-warm10"]}
+    cold = results_of({"efc++": [30.0], "efc": [1.0]}) | results_of({"efc": [20.0]}, version=1)
+    warm = results_of({"efc++": [50.0], "efc": [49.0]}, "cifar100-warm10-cpu")
+    (comparison,) = decided(claim, Evidence(cold | warm), "cpu").comparisons
+    assert comparison.left == (29.0,)
+    apart = results_of({"efc++": [30.0]}) | results_of({"efc": [20.0]}, version=1)
+    assert not decided(claim, Evidence(apart | warm), "cpu").comparisons
+
+
+def test_what_was_run_in_part_is_counted_apart() -> None:
+    """Holds, fails and open where it was run, with a second scenario that nobody ran."""
+    scenarios = ["cifar100-cold10", "cifar100-cold20"]
+    results = Evidence(results_of({"efc++": [20.0, 21.0, 22.0], "efc": [10.0, 11.1, 12.0], "lwf": [30.0, 1.0, 9.0]}))
+    sides = [("efc++", "efc"), ("efc", "efc++"), ("efc++", "lwf"), ("ewc", "pass")]
+    rows = [{**CLAIM, "scenarios": scenarios, "compare": [[left, ">", [right]]]} for left, right in sides]
+    rows += [{**row, "scenarios": scenarios[:1]} for row in rows[:2]]
+    said = counted([[decided(row, results, "cpu")] for row in rows], ["cpu"])
+    assert said.endswith("1 hold (1 more where they were run), 1 do not (1 more), 1 are undecided, 1 were not run.")
+
+
 def test_a_number_stands_for_itself_and_a_margin_can_be_a_share() -> None:
     results = Evidence(results_of({"efc++": [20.0, 21.0, 19.0], "efc": [24.0, 25.0, 23.0]}))
 
@@ -185,7 +234,7 @@ def test_the_accuracy_on_the_first_task_and_on_later_ones_is_that_of_the_last_st
         row |= {"accuracy_per_task": "60.00 10.00 30.00", "kept_bytes": "2500000"}
     expected = {"accuracy on the first task": 60.0, "accuracy on later tasks": 20.0, "kept MB": 2.5, "A_step": 20.0}
     for name, value in expected.items():
-        assert Evidence(results).values("cifar100-cold10-cpu", "efc++", name)[0].number == value
+        assert Evidence(results).values("cifar100-cold10-cpu", "efc++", name) == {Run(numerics.VERSION, 0): value}
 
 
 def test_a_claim_holds_only_if_all_of_it_does() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import efcil.analysis.claims
 from efcil.analysis.claims import FAILS, HOLDS, NOT_RUN, OPEN, claims, decided, measures_of
-from efcil.analysis.claims_evidence import Evidence, figure_path, read_figure
+from efcil.analysis.claims_evidence import Evidence, Run, figure_path, read_figure
 from efcil.analysis.claims_figures import gather, wanted
 from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.claims_page import section
@@ -20,6 +20,7 @@ from efcil.analysis.style import as_csv
 from efcil.bench.campaign import cells
 from efcil.bench.runs import Unwatched, run
 from efcil.cli import main
+from efcil.engine import numerics
 from efcil.errors import UserError
 
 Rows = list[dict[str, Any]]
@@ -218,7 +219,7 @@ def verdict_on(claim: Mapping[str, Any], examples: list[Mapping[str, float]], fo
     for method in seeds[0]:
         for name in seeds[0][method]:
             found = evidence.values(preset, method, name)
-            told = [found[seed].number for seed in range(len(seeds))]
+            told = [found[Run(numerics.VERSION, seed)] for seed in range(len(seeds))]
             assert told == pytest.approx([seed[method][name] for seed in seeds], rel=1e-4, abs=1e-6), (method, name)
     return decided(claim, evidence, "fast").by_preset[preset]
 
@@ -238,14 +239,14 @@ def test_a_claim_of_a_figure_holds_fails_or_stays_open(name: str, tmp_path: Path
     assert decided(claim, Evidence({}, tmp_path / "none"), "fast").by_preset[f"{claim['scenarios'][0]}-fast"] == NOT_RUN
 
 
-def test_numbers_of_other_settings_and_of_older_numerics_do_not_count(tmp_path: Path) -> None:
+def test_numbers_of_other_settings_do_not_count_and_those_of_older_numerics_stand_apart(tmp_path: Path) -> None:
     preset, drift = "cifar100-cold10-fast", "drift along E_t"
     write_figure(tmp_path, preset, "5", {"efc++": [{drift: 3.0}] * 2})
     path = figure_path(tmp_path, preset, "5")
     older = [{**row, "numerics": "1", "drift": "7"} for row in read_figure(path) if row["seed"] == "0"]
     path.write_text(as_csv([*older, *read_figure(path)]))
     values = Evidence({}, tmp_path).values(preset, "efc++", drift)
-    assert {seed: (value.number, value.numerics) for seed, value in values.items()} == {0: (3.0, "2"), 1: (3.0, "2")}
+    assert values == {Run(1, 0): 7.0, Run(2, 0): 3.0, Run(2, 1): 3.0}
     assert not Evidence({}, tmp_path).values(preset, "efc++:options.eta=7", drift)
 
 
@@ -351,10 +352,10 @@ def test_figure_1_is_gathered_seed_by_seed_and_runs_without_states_are_named(tmp
     values = [Evidence({}, tmp_path).values("digits-cold5", method, "plasticity potential") for method in frozen]
     rows = read_figure(figure_path(tmp_path, "digits-cold5", "1"))
     best = next(float(row["probe_accuracy"]) for row in rows if row["network"] == "joint")
-    assert [set(found) for found in values] == [{1}, {1}] and len(rows) == 3
+    assert [{run.seed for run in found} for found in values] == [{1}, {1}] and len(rows) == 3
     for found, method in zip(values, frozen, strict=True):
         own = next(row for row in rows if row["method"] == method)
-        assert found[1].number == pytest.approx(best - float(own["probe_accuracy"]), abs=1e-3)
+        assert found[Run(numerics.VERSION, 1)] == pytest.approx(best - float(own["probe_accuracy"]), abs=1e-3)
 
 
 def test_a_figure_wants_the_runs_of_its_claims() -> None:

@@ -18,6 +18,7 @@ from efcil.backbones.layered import quarters
 from efcil.engine.model import IncrementalModel
 from efcil.methods import cargo
 from efcil.methods.cargo import Cargo
+from efcil.parts.affine import FOLDS
 from efcil.parts.carried import CarriedGaussians, quadratic_discriminant
 
 FIRST, SECOND = make_blobs(["cat", "dog"], 8), make_blobs(["ant", "bee", "elk"], 8)
@@ -227,7 +228,7 @@ def test_a_compiled_lesson_compiles_the_network_that_learns(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("anchor", "whole"), [("none", 32), ("features", 64), ("layers", 160)])
-def test_the_time_of_a_first_lesson_is_that_of_the_features_it_will_have(
+def test_the_time_of_a_lesson_is_that_of_the_features_it_will_have(
     anchor: str, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a network of 32 features, 8 and 16 channels in its earlier layers; each size is taken for its seconds."""
@@ -242,3 +243,14 @@ def test_the_time_of_a_first_lesson_is_that_of_the_features_it_will_have(
         device="cpu",
     )
     assert classifier._method.seconds_after(ctx) == 2 * whole + whole
+    later: Any = PartialContext(first=False, model=classifier._model, images=range(16), classes=2, device="cpu")
+    maps = 1 + FOLDS  # of the features of the network that learns
+    assert classifier._method.seconds_after(later) == maps * 32 + 2 * whole + whole
+
+
+def test_what_is_loaded_decides_at_once() -> None:
+    first, second = (make_learner("cargo", options=QUICK).partial_fit(*lesson) for lesson in (FIRST, SECOND))
+    expected = second.decision_function(SECOND[0])
+    second._method.scores(second._model, torch.zeros(1, second._model.feature_dim))
+    second._method.load_state(first._method.state())
+    assert not np.array_equal(second.decision_function(SECOND[0]), expected)

@@ -94,6 +94,15 @@ def test_a_single_class_moves_the_others_by_its_own_way(rng: torch.Generator) ->
     torch.testing.assert_close(found.error, noise.T @ noise / len(noise), rtol=0.05, atol=0.05)  # as an image is off
 
 
+def test_images_that_are_all_alike_move_the_others_by_their_own_way(rng: torch.Generator) -> None:
+    """A class left out of two leaves one image: nothing but rounding tells a direction."""
+    old = 100 * torch.rand(2, 64, generator=rng)
+    new = old + 3 * torch.randn(2, 64, generator=rng)
+    found = fitted(old, new, torch.tensor([0, 1]))
+    (first, second) = new.double() - old.double()
+    assert float(found.error.trace()) == pytest.approx(float((first - second).square().sum()), rel=0.01)
+
+
 def test_two_images_of_two_classes_give_numbers(rng: torch.Generator) -> None:
     old, new = torch.randn(2, 6, generator=rng), torch.randn(2, 6, generator=rng)
     found = fitted(old, new, torch.tensor([0, 1]))

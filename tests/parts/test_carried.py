@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -51,6 +53,12 @@ def test_classes_of_two_tasks_are_those_of_one() -> None:
     assert fewer.counts.tolist() == [9, 1, 2] and torch.equal(fewer.means, at_once.means[[0, 2, 3]])
     assert torch.equal(fewer.directions, at_once.directions[[0, 2, 3]])
     assert torch.equal(fewer.covariance, at_once.covariance)
+
+
+def test_what_maps_were_wrong_by_stays_where_no_class_tells_a_spread() -> None:
+    single = CarriedGaussians.of(features()[:2], torch.arange(2), 3)
+    wider = replace(single, covariance=torch.eye(N))
+    assert torch.equal(wider.extended(single).covariance, torch.eye(N))
 
 
 def test_an_affine_drift_takes_everything_along_and_leaves_what_stands_before() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from efcil.analysis.claims_evidence import Evidence, Value, Values
+from efcil.analysis.claims_evidence import Evidence, Values, of_one_version
 from efcil.bench.campaign import method_and_changes, seed_list
 from efcil.bench.grids import expanded
 from efcil.bench.scenarios import preset_names
@@ -113,18 +113,17 @@ def decided(claim: Mapping[str, Any], evidence: Evidence, scale: str) -> Verdict
     comparisons: list[Comparison] = []
     missing: dict[str, tuple[str, ...]] = {}
     for what, preset, relation, left, right in pairs:
-        seeds = sorted(s for s in left.keys() & right.keys() if left[s].numerics == right[s].numerics)
-        if "seeds" in claim:
-            seeds = [seed for seed in seeds if seed in seed_list(claim["seeds"])]
-        if not seeds:
+        counted = set(seed_list(claim["seeds"])) if "seeds" in claim else None
+        common = [run for run in left.keys() & right.keys() if counted is None or run.seed in counted]
+        runs = of_one_version(common, SEEDS)
+        if not runs:
             missing[preset] = (*missing.get(preset, ()), what)
             continue
-        first, second = (tuple(side[seed].number for seed in seeds) for side in (left, right))
+        first, second = (tuple(side[run] for run in runs) for side in (left, right))
         among = sum(pair[1] == preset for pair in pairs)
         ahead = [a - b - claim.get("by", 0) for a, b in zip(first, second, strict=True)]
         judgement = judged(ahead, relation, margin_of(claim, second), among)
-        version = "/".join(sorted({left[seed].numerics for seed in seeds}))
-        comparisons.append(Comparison(what, preset, first, second, *judgement, version))
+        comparisons.append(Comparison(what, preset, first, second, *judgement, str(runs[0].numerics)))
     return Verdict(claim, tuple(comparisons), missing)
 
 
@@ -165,7 +164,7 @@ def sides(part: Side | Sequence[Side]) -> list[Side]:
 def both_values(
     claim: Mapping[str, Any], preset: str, evidence: Evidence, better: Side, worse: Side
 ) -> tuple[Values, Values]:
-    """The values of two sides; a number stands for itself in every seed that the other side has."""
+    """The values of two sides; a number stands for itself in every run that the other side has."""
     found = [side if isinstance(side, float) else values_of(claim, preset, evidence, side) for side in (better, worse)]
     first, second = found
     if isinstance(first, float) and not isinstance(second, float):
@@ -178,7 +177,7 @@ def both_values(
 
 
 def constant(number: float, other: Values) -> Values:
-    return {seed: Value(number, value.numerics) for seed, value in other.items()}
+    return dict.fromkeys(other, number)
 
 
 def values_of(claim: Mapping[str, Any], preset: str, evidence: Evidence, side: str) -> Values:
@@ -220,10 +219,9 @@ def named(claim: Mapping[str, Any]) -> Iterable[Side]:
 
 
 def lead(claim: Mapping[str, Any], preset: str, evidence: Evidence) -> Values:
-    """By how much the better of a gain is ahead, for every seed that both have."""
+    """By how much the better of a gain is ahead, in every run that both have."""
     better, worse = (values_of(claim, preset, evidence, method) for method in claim["gain"])
-    common = [seed for seed in better.keys() & worse.keys() if better[seed].numerics == worse[seed].numerics]
-    return {seed: Value(better[seed].number - worse[seed].number, better[seed].numerics) for seed in common}
+    return {run: better[run] - worse[run] for run in better.keys() & worse.keys()}
 
 
 def judged(differences: Sequence[float], relation: str, margin: float = MARGIN, among: int = 1) -> tuple[str, float]:

@@ -1,12 +1,14 @@
 """What is known of each run: its row of the results, and its rows in the CSV files of figures, paired later by seed.
 
 The numbers of figures live in results/figures/PRESET/figureN.csv, one file for all runs of a preset; its first columns
-say which run each row is from. A row counts only for the very settings that it was made with.
+say which run each row is from. A row counts only for the very settings that it was made with; rows of an older version
+of the numerics, whose defaults were others, for those of the same name.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +25,14 @@ MADE = ("preset", "method", "config_digest", "numerics")
 MAKE = "efcil claims --runs RUNS"
 
 
-class Value(NamedTuple):
-    """A number of one run, and the version of the numerics that made it."""
+class Run(NamedTuple):
+    """Which of the runs of a method: its seed, and the version of the numerics that made it."""
 
-    number: float
-    numerics: str
+    numerics: int
+    seed: int
 
 
-Values = dict[int, Value]  # by seed
+Values = dict[Run, float]
 
 
 def figure_path(figures: Path, preset: str, figure: str) -> Path:
@@ -60,16 +62,16 @@ class Evidence:
     results: Results
     figures: Path = FIGURES
     _files: dict[Path, list[Row]] = field(default_factory=dict)
-    _runs: dict[tuple[str, str, str], dict[int, list[Row]]] = field(default_factory=dict)
+    _runs: dict[tuple[str, str, str], dict[Run, list[Row]]] = field(default_factory=dict)
 
     def values(self, preset: str, method: str, name: str) -> Values:
-        """A measure of this method on this preset for every seed that has it."""
+        """A measure of this method on this preset for every run that has it."""
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
         measure = MEASURES[name]
         rows = self._rows(preset, method, measure.figure)
-        found = {seed: (self._number(measure, own, preset), own[0]["numerics"]) for seed, own in rows.items()}
-        return {seed: Value(number, version) for seed, (number, version) in found.items() if number is not None}
+        found = {run: self._number(measure, own, preset) for run, own in rows.items()}
+        return {run: number for run, number in found.items() if number is not None}
 
     def has_figure(self, preset: str, figure: str) -> bool:
         return figure_path(self.figures, preset, figure).exists()
@@ -81,37 +83,42 @@ class Evidence:
             where = figure_path(self.figures, preset, measure.figure) if measure.figure else "a row of the results"
             raise UserError(f"{where} lacks a number or has a wrong one ({error}); make it anew.") from None
 
-    def _rows(self, preset: str, method: str, figure: str) -> dict[int, list[Row]]:
-        """The rows of a figure, or else of the results, by seed; looked up once, since settings resolve slowly."""
+    def _rows(self, preset: str, method: str, figure: str) -> dict[Run, list[Row]]:
+        """The rows of a figure, or else of the results, by run; looked up once, since settings resolve slowly."""
         key = preset, method, figure
         if key not in self._runs:
             of = self._of_figure(preset, method, figure) if figure else self._of_results(preset, method)
             self._runs[key] = of
         return self._runs[key]
 
-    def _of_results(self, preset: str, method: str) -> dict[int, list[Row]]:
+    def _of_results(self, preset: str, method: str) -> dict[Run, list[Row]]:
         (cell,) = cells([preset], [method], [0])
         made = preset, cell.method, cell.config_digest, str(numerics.VERSION)
-        today = [row for row in self.results.values() if tuple(row[name] for name in MADE) == made]
-        if today:  # however their changes were written
-            return {int(row["seed"]): [row] for row in today}
-        seeds = sorted({int(key[3]) for key in self.results if key[:3] == cell.key[:3]})
-        rows = newest_rows(self.results, [replace(cell, seed=seed) for seed in seeds])
-        return {int(row["seed"]): [row] for row in rows}
+        today = [row for row in self.results.values() if tuple(row[name] for name in MADE) == made]  # however written
+        older = {key: row for key, row in self.results.items() if int(row["numerics"]) < numerics.VERSION}
+        seeds = sorted({int(key[3]) for key in older if key[:3] == cell.key[:3]})
+        rows = [*today, *newest_rows(older, [replace(cell, seed=seed) for seed in seeds])]
+        return {run_of(row): [row] for row in rows}
 
-    def _of_figure(self, preset: str, method: str, figure: str) -> dict[int, list[Row]]:
+    def _of_figure(self, preset: str, method: str, figure: str) -> dict[Run, list[Row]]:
         path = figure_path(self.figures, preset, figure)
         if path not in self._files:
             self._files[path] = read_figure(path)
         (cell,) = cells([preset], [method], [0])
-        found: dict[int, list[Row]] = {}
+        found: dict[Run, list[Row]] = {}
         for row in self._files[path]:
             if row["config_digest"] == cell.config_digest:
-                found.setdefault(int(row["seed"]), []).append(row)
-        return {seed: newest(rows) for seed, rows in found.items()}
+                found.setdefault(run_of(row), []).append(row)
+        return found
 
 
-def newest(rows: list[Row]) -> list[Row]:
-    """Those that the newest numerics made."""
-    version = max(int(row["numerics"]) for row in rows)
-    return [row for row in rows if int(row["numerics"]) == version]
+def run_of(row: Row) -> Run:
+    return Run(int(row["numerics"]), int(row["seed"]))
+
+
+def of_one_version(runs: Iterable[Run], enough: int) -> list[Run]:
+    """Runs of different numerics are never mixed: those of the newest version that has enough, or else the most."""
+    versions: dict[int, list[Run]] = {}
+    for run in sorted(runs):
+        versions.setdefault(run.numerics, []).append(run)
+    return max(versions.values(), key=lambda own: (min(len(own), enough), own[0].numerics), default=[])

@@ -1,7 +1,7 @@
 """CARGO: consolidated features, affinely carried Gaussians, and an anchor. A method of this project's own.
 
 It follows Algorithm 1 as EFC++ does and replaces each part (docs/methods/cargo.md): the network is held back by a
-squared feature distillation that is measured in units of the features, so that one weight serves everywhere; the
+squared feature distillation that is measured in units of the features, so that its weight has none; the
 Gaussians of the old classes are carried by an affine map whose strength and whose error are measured on the current
 classes; the network of the first task stays beside the one that goes on learning, for features that never move, of its
 earlier layers too; and classes are told apart by the discriminant of the Gaussians, so that no head is balanced.

@@ -25,6 +25,7 @@ from efcil.engine.numerics import TINY
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 FOLDS = 5
+ALIKE = 1e-12  # of the squared length of the mean: variances below it are rounding
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Regression:
         return turned @ self.vectors.T @ self.cross + rho * turned @ self.vectors.T + self.new_mean
 
     def rho(self, strength: float) -> Tensor:
-        """ρ = r · tr(Σ_o) / n, never quite zero."""
-        return (strength * self.values.mean()).clamp_min(TINY)
+        """ρ = r · tr(Σ_o) / n, and more than the rounding that is all that images leave which are alike."""
+        return (strength * self.values.mean()).maximum(ALIKE * self.old_mean.square().mean()).clamp_min(TINY)
 
     def weight(self, strength: float) -> Tensor:
         """P, (n, n)."""

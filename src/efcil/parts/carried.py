@@ -67,7 +67,9 @@ class CarriedGaussians:
     def extended(self, other: CarriedGaussians) -> CarriedGaussians:
         """With further classes; Σ becomes the average over all of them."""
         old, new = freedom(self.counts), freedom(other.counts)
-        covariance = (old * self.covariance + new * other.covariance) / max(1, old + new)
+        if old + new == 0:  # classes of one image each: what maps were wrong by stays
+            old = 1
+        covariance = (old * self.covariance + new * other.covariance) / (old + new)
         means, directions, counts = (
             torch.cat([getattr(one, name) for one in (self, other)]) for name in ("means", "directions", "counts")
         )
