@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from efcil.analysis.readers import columns, everything, features, memory_of, read_runs
+from efcil.analysis.kept import columns, everything, features, memory_of
+from efcil.analysis.runs import read_runs
 from efcil.paper.covariances import KeptCovariance
 from efcil.paper.prototypes import GaussianPrototypes
 from efcil.paper.rebalancing import rebalance

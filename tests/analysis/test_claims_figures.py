@@ -15,7 +15,7 @@ from efcil.analysis.claims_evidence import Evidence, Run, figure_path, read_figu
 from efcil.analysis.claims_figures import gather, wanted
 from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.claims_page import section
-from efcil.analysis.readers import found_runs
+from efcil.analysis.runs import found_runs
 from efcil.analysis.style import as_csv
 from efcil.bench.campaign import cells
 from efcil.bench.runs import Unwatched, run
@@ -328,6 +328,10 @@ def test_figures_of_real_runs_decide_claims(tmp_path: Path, capsys: pytest.Captu
         assert main(arguments) == 0  # the files are enough
         assert {c["id"]: c["verdicts"]["cold5"] for c in json.loads(capsys.readouterr().out)} == told
         assert before == {path: path.read_bytes() for path in figures.rglob("*.csv")}
+    found = found_runs([runs])
+    assert list(gather(found, BY_FIGURE.values(), ["fast"], tmp_path / "none", None)) == [
+        f"None of {len(found)} runs is one that a figure of these claims needs; they are of others, or changed."
+    ]
 
 
 @pytest.mark.slow

@@ -13,13 +13,15 @@ from conftest import make_blobs, make_learner
 from efcil.analysis.bars import bars
 from efcil.analysis.curves import apart, curves
 from efcil.analysis.grid import grid, searched
-from efcil.analysis.readers import measured_results
+from efcil.analysis.measured import measured_results
+from efcil.analysis.runs import Run
 from efcil.analysis.spectrum import spectrum_row
 from efcil.analysis.sweep import draw, sweep, told
 from efcil.bench.results import Cell, append_result
 from efcil.cli import main
+from efcil.config import RunConfig
 from efcil.engine import numerics
-from efcil.errors import UserError
+from efcil.errors import Notice, UserError
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "runs.csv"
 
@@ -175,6 +177,31 @@ def test_what_cannot_be_drawn(
     assert sentence in capsys.readouterr().err
 
 
+def test_what_has_no_rows_is_named_with_what_comes_near(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ["--results", str(swept), "--out", str(tmp_path / "drawn")]
+    held = f"efc++:{HELD}"
+    with pytest.warns(Notice, match=r"left out: .*runs\.csv has no run of efc data\.held_out=14 on digits-cold5$"):
+        assert main(["figure", "curves", "digits-cold5", held, f"efc:{HELD}", *found]) == 0
+    with pytest.warns(
+        Notice, match="no run of efc\\+\\+ options.eta=2 on digits-cold5, but of efc\\+\\+:data.held_out=14,"
+    ):
+        assert main(["figure", "6", "--preset", "digits-cold5", "--methods", held, "efc++:options.eta=2", *found]) == 0
+    with pytest.warns(Notice, match="no run of .* on digits-warm4"):
+        command = ["figure", "14", "--preset", "digits-cold5,digits-warm4", "--methods", f"{held},options.eta=2"]
+        assert main([*command, *found]) == 0
+    assert main(["figure", "curves", "digits-cold5", held, "nofo", *found]) == 2
+    assert "There is no method called 'nofo'" in capsys.readouterr().err
+    assert main(["figure", "17", "--preset", "digits-cold5,nope", "--methods", held, *found]) == 2
+    assert "There is no preset called 'nope'" in capsys.readouterr().err
+    assert main(["figure", "curves", "digits-cold5", "efc++", *found]) == 2
+    said = capsys.readouterr().err
+    assert "has no run of efc++ on digits-cold5, but of efc++:options.eta=4 and efc++:data.held_out=14;" in said
+    assert "efcil bench --presets digits-cold5 --methods efc++" in said
+    assert main(["figure", "11", "--preset", "digits-cold5", "--results", str(swept), "--out", str(tmp_path)]) == 0
+
+
 def test_labels_are_set_apart() -> None:
     heights = apart([1.0, 1.01, 1.02, 5.0], 0.5)
     assert np.all(np.diff(heights) >= 0.5 - 1e-9) and heights[3] == 5.0 and np.mean(heights[:3]) == pytest.approx(1.01)
@@ -183,8 +210,5 @@ def test_labels_are_set_apart() -> None:
 def test_the_rank_is_one_less_than_the_classes(tmp_path: Path) -> None:
     learner = make_learner("efc++", options={"rebalancing": {"epochs": 1}}, width=8)
     learner.partial_fit(*make_blobs(["a", "b", "c", "d"])).save(tmp_path / "run" / "state.efcil")
-    row = spectrum_row(tmp_path / "run")
+    row = spectrum_row(Run(tmp_path / "run", {}, RunConfig()))
     assert row["non-zero"] == 3 and row["features"] == 64 and row["greatest"] >= row["mean"] > 0
-    make_learner("freeze").partial_fit(*make_blobs(["a", "b"])).save(tmp_path / "other" / "state.efcil")
-    with pytest.raises(UserError, match="no Empirical Feature Matrix"):
-        spectrum_row(tmp_path / "other")

@@ -17,9 +17,10 @@ from PIL import Image
 
 from conftest import normal
 from efcil import IncrementalClassifier
+from efcil.analysis.kept import columns, features
 from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
-from efcil.analysis.readers import features, labelled, read_runs
+from efcil.analysis.runs import labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
 from efcil.bench.run_folder import run_name
 from efcil.bench.runs import Unwatched, run
@@ -27,6 +28,7 @@ from efcil.bench.scenarios import resolve
 from efcil.cli import main
 from efcil.engine import numerics
 from efcil.errors import Notice
+from efcil.paper.prototypes import class_means
 
 SMALL = ("width=4", "stem_stride=2", "data.images_per_class=20", "stream.steps=3", "first.epochs=6")
 MEMORY = ("options.statistics_view=eval",)
@@ -227,10 +229,33 @@ def test_figure_9_compares_a_warm_start_with_the_same_stream_without_its_step_0(
     orders = [json.loads((folder / "run.json").read_text())["class_order"] for folder in (warm, cold)]
     assert orders[0][1:] == orders[1]
     rows = figure("9", tmp_path, warm, cold)
+    assert ">warm start, fixed<" in (tmp_path / "figure9.svg").read_text()
     assert [(row["start"], row["classes_of_step"]) for row in rows] == [
         *(("warm", step) for step in "012"),
         *(("cold", step) for step in "12"),
     ]
+
+
+@pytest.mark.slow
+def test_figure_9_shows_what_the_map_of_cargo_does(small_run: RunFolder, tmp_path: Path) -> None:
+    """Its means are of plain images and of both networks; as they were learnt they are the true ones of that step."""
+    folder = small_run("cargo", "options.rank=3")
+    both = figure("9", tmp_path, folder, small_run())
+    rows = [row for row in both if row["method"] == "cargo"]
+    assert [row["classes_of_step"] for row in rows] == ["1", "2"] and len(both) == 4
+    drawn = (tmp_path / "figure9.svg").read_text()
+    assert "cold start of cargo, fixed" in drawn and "cold start of efc++, updated" in drawn
+    (one,) = read_runs([folder])
+    before, after = (IncrementalClassifier.load(path) for path in one.states[1:])
+    task = one.stream(None).task(1)
+    names = columns(before, task.train_labels)
+    true = [class_means(features(model, task.train).double(), names) for model in (before, after)]
+    places = slice(4, 7)
+    assert torch.allclose(before._method.gaussians.means[places].double(), true[0], atol=1e-4)
+    for name, means in (("fixed", before._method.gaussians.means), ("updated", after._method.gaussians.means)):
+        expected = float((true[1] - means[places].double()).norm(dim=1).mean())
+        assert float(rows[1][name]) == pytest.approx(expected, rel=1e-3)
+    assert float(rows[1]["updated"]) < float(rows[1]["fixed"])
 
 
 # 10, 12
@@ -285,10 +310,41 @@ def test_a_run_without_states_gets_the_command_to_make_them(
 
 
 def test_methods_without_an_efm_are_named(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = small_run("finetune")
-    for number in ("3", "5", "9", "10"):
-        assert main(["figure", number, str(folder)]) == 2
-        assert "efc++ or efc" in capsys.readouterr().err
+    for folder in (small_run("finetune"), small_run("finetune", keep_states=False)):
+        for number in ("3", "5", "9", "10", "11", "spectrum"):
+            assert main(["figure", number, str(folder)]) == 2
+            able = "cargo, efc++, efc, ceos-acb do." if number == "9" else "give runs of efc++ or efc."
+            assert capsys.readouterr().err.endswith(f"{able}\n")
+
+
+def test_of_a_folder_what_does_not_fit_is_left_out_and_what_is_named_must_fit(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    whole, bare, other = small_run(), small_run(keep_states=False, seed=1), small_run("finetune")
+    for name, folder in (("whole", whole), ("bare", bare), ("other", other)):
+        shutil.copytree(folder, runs / name)
+    reasons = {"3": 2, "5": 2, "9": 2, "10": 1, "11": 1}
+    for number, count in reasons.items():
+        with pytest.warns(Notice, match="left out: The run in") as said:
+            rows = figure(number, tmp_path / number, runs)
+        assert len([one for one in said if issubclass(one.category, Notice)]) == count and rows
+    capsys.readouterr()
+    with pytest.warns(Notice, match="left out: .*other is of finetune"):
+        assert main(["figure", "spectrum", str(runs), "--json"]) == 0
+    assert {row["run"] for row in json.loads(capsys.readouterr().out)} == {"whole", "bare"}
+    assert main(["figure", "10", str(runs), str(runs / "other")]) == 2
+    shutil.rmtree(runs / "whole"), shutil.rmtree(runs / "bare")
+    assert main(["figure", "10", str(runs)]) == 2  # nothing is left
+    assert "which has no Empirical Feature Matrix" in capsys.readouterr().err
+
+
+def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path: Path) -> None:
+    for name, folder in (("a", small_run()), ("b", small_run()), ("c", small_run(keep_states=False, seed=1))):
+        shutil.copytree(folder, tmp_path / "runs" / name)
+    with pytest.warns(Notice, match="left out: .*b, which is the run of .*a again"):
+        rows = figure("17", tmp_path / "figures", tmp_path / "runs")
+    assert {row["seeds"] for row in rows} == {"2"}
 
 
 def test_mixed_scenarios_are_refused(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -409,6 +409,7 @@ def test_the_committed_results_fill_every_table(number: int, capsys: pytest.Capt
         (["8", "folder-cold2"], "presets that fit: dn4il, domains"),
         (["2", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
         (["2", "--out", "."], ". cannot be written"),
+        (["2", "--out", "table.docx"], "follows from .md, .tex, .csv or .txt; or give --format"),
         (["--update", "empty.csv", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
         (["--update", "nowhere.md"], "nowhere.md cannot be read"),
         (["--update", "empty.csv"], "empty.csv has no table under an `efcil bench` command"),

@@ -259,6 +259,14 @@ def test_a_wrong_question_is_one_sentence(
     assert "There is nothing to choose; give --search" in capsys.readouterr().err
 
 
+def test_trials_that_are_equal_are_not_called_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The learning rate of later tasks, where there is none."""
+    command = ["tune", "digits-cold5", "--method", "freeze", "--tasks", "1", "--trials", "2", "--out", str(tmp_path)]
+    changes = [word for change in (*CHANGES, "first.epochs=1") for word in ("--set", change)]
+    assert main([*command, *changes, "--search", "incremental.lr=1e-3|2e-3"]) == 0
+    assert "The first of 2 equally good settings, on" in capsys.readouterr().out
+
+
 def test_without_optuna_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

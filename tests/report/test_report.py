@@ -17,7 +17,7 @@ from html_page import Page
 
 from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.prototype_distance import prototype_distances
-from efcil.analysis.readers import read_runs
+from efcil.analysis.runs import read_runs
 from efcil.bench.metrics import NAMES
 from efcil.bench.scenarios import config_digest, resolve
 from efcil.cli import main
@@ -165,6 +165,16 @@ def test_the_drift_of_prototypes_is_that_of_the_figures(runs: Path, tmp_path: Pa
     assert "kept their states (efcil run … --keep-states)" in page_of(other, out=tmp_path / "other.html").text
     next((kept / "states").iterdir()).unlink()
     assert "could not be computed: The run in" in page_of(kept, out=tmp_path / "broken.html").text
+
+
+def test_the_drift_of_other_methods_is_shown_where_they_show_class_means_and_others_are_named(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    run(out, "cargo", 0, [*TINY, "options.rank=3"], "--keep-states")
+    run(out, "finetune", 0, TINY, "--keep-states")
+    page = page_of(out, out=tmp_path / "r.html")
+    assert [title for title, _ in page.charts if title.startswith("Prototypes of cargo")]
+    assert not [title for title, _ in page.charts if title.startswith("Class means along")]
+    assert "Not in the drift of prototypes: finetune, which does not show class means." in page.text
 
 
 # Run it again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from efcil.analysis.readers import Measured, average, spread
+from efcil.analysis.measured import Measured, average, spread
 from efcil.analysis.style import Rows, looks, panels
 
 

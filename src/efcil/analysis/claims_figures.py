@@ -25,7 +25,7 @@ from efcil.analysis.potential import draw as draw_potential
 from efcil.analysis.potential import potential
 from efcil.analysis.prototype_distance import draw as draw_prototype_distance
 from efcil.analysis.prototype_distance import prototype_distances
-from efcil.analysis.readers import Run
+from efcil.analysis.runs import Run
 from efcil.analysis.spectrum import draw as draw_spectrum
 from efcil.analysis.spectrum import spectra
 from efcil.analysis.style import Rows, as_csv, pyplot
@@ -72,7 +72,11 @@ def gather(
     data_root: Path | None,
 ) -> Iterator[str]:
     """Add what these runs tell to the CSV files, and say in a line each what was made and what could not be."""
-    for (preset, figure), methods in wanted(claims, scales).items():
+    all_wanted = wanted(claims, scales)
+    digests = {digest for methods in all_wanted.values() for digest in methods}
+    if not any(run.metrics.get("config_digest") in digests for run in runs):
+        yield f"None of {len(runs)} runs is one that a figure of these claims needs; they are of others, or changed."
+    for (preset, figure), methods in all_wanted.items():
         path = figure_path(figures, preset, figure)
         there = {key_of(row) for row in read_figure(path)}
         own = [

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from efcil.analysis.readers import Measured, average, spread
+from efcil.analysis.measured import Measured, average, spread
 from efcil.analysis.style import Rows, looks, panels
 
 LABEL_GAP = 0.045  # least distance of two labels, as a part of the height

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from efcil.analysis.readers import Measured, measured_results
+from efcil.analysis.measured import Measured, measured_results
 from efcil.analysis.style import Rows, heat_map, panels
 from efcil.bench.grids import expanded
 from efcil.bench.results import read_results
@@ -27,7 +27,7 @@ def searched(presets: Sequence[str], results: Path) -> list[Measured]:
         names = {change.partition("=")[0] for change in changes.split()}
         if preset in presets and method == "efc++" and names <= set(GRIDS):
             entries.append("efc++" + (":" + ",".join(changes.split()) if changes else ""))
-    return measured_results(presets, list(dict.fromkeys(entries)), results)
+    return measured_results(presets, list(dict.fromkeys(entries)), results, hinted=False)  # a grid may be open
 
 
 def grid(found: Sequence[Measured]) -> Rows:
@@ -35,7 +35,7 @@ def grid(found: Sequence[Measured]) -> Rows:
     groups: dict[tuple[str, float, float], list[Measured]] = {}
     for one in found:
         if "lambda_efm" not in one.options:
-            raise UserError(f"{one.label} has no λ and η; give runs of efc++ or efc.")
+            raise UserError(f"{one.label} has no λ and η; name efc++ or efc.")
         groups.setdefault((one.preset, one.options["lambda_efm"], one.options["eta"]), []).append(one)
     rows: Rows = []
     for (preset, lambda_efm, eta), group in sorted(groups.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from efcil.analysis.readers import Run, by_label, same_scenario
+from efcil.analysis.runs import Run, by_label, same_scenario
 from efcil.analysis.style import Rows, heat_map, panels
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from efcil.analysis.readers import Run, average, columns, features, memory_of, same_scenario, spread, streams, tracked
+from efcil.analysis.kept import columns, features, memory_of, streams, tracked
+from efcil.analysis.measured import average, spread
+from efcil.analysis.runs import Run, fitting, has_efm, has_later_step, has_states, same_scenario
 from efcil.analysis.style import Rows, looks, panels
 from efcil.classifier import IncrementalClassifier
 from efcil.engine.numerics import above_rounding
-from efcil.errors import UserError
 from efcil.paper.drift import mean_drift, task_drift
 from efcil.paper.efm import spectrum
 from efcil.paper.prototypes import class_means
@@ -23,10 +24,9 @@ from efcil.paper.prototypes import class_means
 
 def mean_drifts(runs: Sequence[Run], data_root: Path | None) -> Rows:
     """One row per run and task from the second on."""
+    runs = fitting(runs, has_efm, has_later_step, has_states)
     same_scenario(runs)
-    if any(len(run.steps) < 2 for run in runs):
-        raise UserError("The drift of class means needs runs of at least two steps.")
-    work = [(run, task) for run in runs if run.states for task in range(1, len(run.steps))]
+    work = [(run, task) for run in runs for task in range(1, len(run.steps))]
     images = streams(runs, data_root)
     rows: Rows = []
     for run, task in tracked(work, "drift of class means"):

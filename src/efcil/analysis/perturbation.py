@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from efcil.analysis.readers import Run, columns, features, memory_of, tracked
+from efcil.analysis.kept import columns, features, memory_of, tracked
+from efcil.analysis.runs import Run, fitting, has_efm, has_states
 from efcil.analysis.style import BLUE, OTHERS, VERMILLION, Rows, panels
 from efcil.bench.metrics import per_step_accuracy
 from efcil.classifier import IncrementalClassifier
@@ -27,11 +28,10 @@ MIDDLE = 3  # tasks in the second panel
 
 def perturbation(runs: Sequence[Run], data_root: Path | None) -> Rows:
     """The first two panels from the first run, the last one from all."""
+    runs = fitting(runs, has_efm, has_states)
     first = runs[0]
     steps = [(first, "first task", 0), (first, "all tasks", min(MIDDLE, len(first.steps)) - 1)]
     steps += [(run, "end", len(run.steps) - 1) for run in runs]
-    states = [run.states for run in runs]  # says what is missing before anything takes long
-    assert states
     rows: Rows = []
     for run, panel, index in tracked(steps, "perturbing features"):
         rows += [

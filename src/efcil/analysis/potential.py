@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from efcil.analysis.readers import Run, everything, features, tracked
+from efcil.analysis.kept import everything, features, tracked
+from efcil.analysis.runs import Run
 from efcil.analysis.style import BLUE, VERMILLION, Rows, panels
 from efcil.classifier import IncrementalClassifier
 from efcil.engine.numerics import TINY

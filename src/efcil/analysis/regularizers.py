@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from efcil.analysis.readers import Run, average, by_label, same_scenario, spread
+from efcil.analysis.measured import average, spread
+from efcil.analysis.runs import Run, by_label, same_scenario
 from efcil.analysis.style import Rows, looks, panels
 
 PANELS = (("average_forgetting", "average forgetting F, points"), ("plasticity", "plasticity PL, %"))
@@ -41,5 +42,5 @@ def draw(rows: Rows) -> Any:
         panel.set_ylim(bottom=0)
     axes[0].set_title("Forgetting")
     axes[1].set_title("Plasticity")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")  # on no curve
     return figure

@@ -7,25 +7,20 @@ is the number of classes seen minus one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from efcil.analysis.readers import Run
-from efcil.analysis.style import VERMILLION, Rows, panels, pyplot
+from efcil.analysis.runs import Run, fitting, has_efm
+from efcil.analysis.style import VERMILLION, Rows, darker, panels, pyplot
 from efcil.bench.runs import spectrum_of
 from efcil.classifier import IncrementalClassifier
-from efcil.errors import UserError
 
 
 def spectra(runs: Sequence[Run]) -> Rows:
     """One row per run, step and eigenvalue, as the runs recorded them."""
     rows: Rows = []
-    for run in runs:
+    for run in fitting(runs, has_efm):
         options = run.config.classifier.options
-        if "lambda_efm" not in options:
-            method = run.config.classifier.method
-            raise UserError(f"The run in {run.folder} is of {method}, which has no EFM; give runs of efc++ or efc.")
         ratio = options["eta"] / options["lambda_efm"] if options["lambda_efm"] else None
         classes = 0
         for step, count, values in zip(
@@ -43,10 +38,10 @@ def draw(rows: Rows) -> Any:
     for panel, run in zip(axes, runs, strict=True):
         own = [row for row in rows if row["run"] == run]
         steps = list(dict.fromkeys(row["step"] for row in own))
-        colours = pyplot().get_cmap("viridis")
-        for place, step in enumerate(steps):
+        scale = pyplot().cm.ScalarMappable(pyplot().Normalize(steps[0], steps[-1]), darker("viridis"))
+        for step in steps:
             values = [row["eigenvalue"] for row in own if row["step"] == step]
-            colour = colours(0.9 * place / max(1, len(steps) - 1))
+            colour = scale.to_rgba(step)
             panel.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.6)
             panel.plot(len(values), values[-1], "o", color=colour, markersize=4.5)
             classes = next(row["classes"] for row in own if row["step"] == step)
@@ -64,22 +59,23 @@ def draw(rows: Rows) -> Any:
                 ha="right",
                 va="bottom",
             )
-        scale = pyplot().cm.ScalarMappable(pyplot().Normalize(steps[0], steps[-1]), colours)
         figure.colorbar(scale, ax=panel, label="step", ticks=steps if len(steps) <= 11 else None)
         panel.set(xlabel="eigenvalue (dotted: classes seen − 1)", ylabel="ν", yscale="log")
         panel.set_title(f"Spectrum of $E_t$\n{run}" if len(runs) > 1 else "Spectrum of $E_t$ after every step")
     return figure
 
 
-def spectrum_row(folder: Path) -> dict[str, Any]:
-    """The spectrum that one run ended with, in numbers."""
-    classifier = IncrementalClassifier.load(folder / "state.efcil")
-    values = spectrum_of(classifier).get("spectrum")
-    if values is None:
-        raise UserError(f"The run in {folder} has no Empirical Feature Matrix; give runs of efc++ or efc.")
+def spectrum_rows(runs: Sequence[Run]) -> Rows:
+    """The spectrum that each run ended with, in numbers."""
+    return [spectrum_row(run) for run in fitting(runs, has_efm)]
+
+
+def spectrum_row(run: Run) -> dict[str, Any]:
+    classifier = IncrementalClassifier.load(run.folder / "state.efcil")
+    values = spectrum_of(classifier)["spectrum"]
     options = classifier._method.options
     return {
-        "run": folder.name,
+        "run": run.folder.name,
         "features": classifier._fitted()[0].feature_dim,
         "non-zero": len(values),
         "mean": sum(values) / len(values),

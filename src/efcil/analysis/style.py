@@ -71,6 +71,14 @@ def looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def darker(name: str) -> Any:
+    """A scale of colours without its brightest, which are lost on white."""
+    whole = pyplot().get_cmap(name)
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([whole(place) for place in range(230)])  # of 256
+
+
 def ink(colours: Any, value: float) -> str:
     """Black or white, whichever can be read on this colour of a heat map."""
     red, green, blue, _ = colours(value)

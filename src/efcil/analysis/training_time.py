@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from efcil.analysis.readers import Run, by_label, same_scenario
+from efcil.analysis.runs import Run, by_label, same_scenario
 from efcil.analysis.style import OTHERS, VERMILLION, Rows, panels
 from efcil.errors import UserError
 

@@ -11,6 +11,9 @@ from typing import Any
 from efcil.commands.arguments import add_command, add_data_root, add_json
 from efcil.errors import UserError, unknown
 
+READ = """What is judged is the direction, but where a comparison says "+"; points in the words of a claim are the
+paper's. How verdicts are made, and how far to trust them: the first lines of CLAIMS.md."""
+
 
 def add(commands: Any) -> None:
     command = add_command(commands, "claims", claims)
@@ -57,7 +60,7 @@ def claims(args: argparse.Namespace) -> None:
     listed = chosen(claims(), args.names)
     if args.runs:
         from efcil.analysis.claims_figures import gather
-        from efcil.analysis.readers import found_runs
+        from efcil.analysis.runs import found_runs
 
         for line in gather(found_runs([args.runs]), listed, scales, args.figures, args.data_root):
             print(line, file=sys.stderr)
@@ -71,6 +74,7 @@ def claims(args: argparse.Namespace) -> None:
     elif args.names:
         for row in verdicts:
             print("\n".join(section(row, scales, evidence, set())), end="\n\n")
+        print(READ)
     else:
         print_rows(summary(verdicts, scales), as_json=False)
         print(counted(papers(verdicts), scales))

@@ -13,7 +13,8 @@ from efcil.commands.output import print_rows
 from efcil.errors import UserError, in_order
 
 if TYPE_CHECKING:
-    from efcil.analysis.readers import Measured, Run
+    from efcil.analysis.measured import Measured
+    from efcil.analysis.runs import Run
 
 FOLDERS = "folders of finished runs, or folders of such folders"
 
@@ -91,7 +92,7 @@ def finish(args: argparse.Namespace, rows: list[dict[str, Any]], draw: Callable[
 
 
 def runs_of(args: argparse.Namespace) -> list[Run]:
-    from efcil.analysis.readers import read_runs
+    from efcil.analysis.runs import read_runs
 
     return read_runs(args.runs)
 
@@ -169,13 +170,14 @@ def training_time(args: argparse.Namespace) -> None:
 # From runs or results
 
 
-def measured(args: argparse.Namespace) -> list[Measured]:
-    """Runs that are named, or the rows of presets and methods."""
-    from efcil.analysis.readers import measured_results, measured_runs
+def measured(args: argparse.Namespace, *checks: Callable[[Run], object]) -> list[Measured]:
+    """Runs that are named and pass the checks, or the rows of presets and methods."""
+    from efcil.analysis.measured import measured_results, measured_runs
+    from efcil.analysis.runs import fitting
 
     check_source(args)
     if args.runs:
-        return measured_runs(runs_of(args))
+        return measured_runs(fitting(runs_of(args), *checks))
     if not args.methods:
         raise UserError("--methods is missing; name methods as for `efcil bench`, such as efc++ efc @table2.")
     return measured_results(args.preset.split(","), args.methods, args.results)
@@ -189,7 +191,7 @@ def check_source(args: argparse.Namespace) -> None:
 def bars(args: argparse.Namespace) -> None:
     """Figures 6, 7, 13: the accuracy on every task after the last step, a panel per preset."""
     from efcil.analysis.bars import bars, draw
-    from efcil.analysis.readers import said_of
+    from efcil.analysis.measured import said_of
 
     found = measured(args)
     finish(args, bars(found), draw, said_of(found))
@@ -198,18 +200,19 @@ def bars(args: argparse.Namespace) -> None:
 def grid(args: argparse.Namespace) -> None:
     """Figures 11, 15: A_step, forgetting and plasticity for every λ and η (@figure11), a row per preset."""
     from efcil.analysis.grid import draw, grid, searched
-    from efcil.analysis.readers import said_of
+    from efcil.analysis.measured import said_of
+    from efcil.analysis.runs import has_efm
 
     check_source(args)
     by_default = args.preset and not args.methods
-    found = searched(args.preset.split(","), args.results) if by_default else measured(args)
+    found = searched(args.preset.split(","), args.results) if by_default else measured(args, has_efm)
     finish(args, grid(found), draw, said_of(found))
 
 
 def curves(args: argparse.Namespace) -> None:
     """Figures 14, 16, 17: accuracy after every step, a curve per method, a panel per preset."""
     from efcil.analysis.curves import curves, draw
-    from efcil.analysis.readers import said_of
+    from efcil.analysis.measured import said_of
 
     found = measured(args)
     finish(args, curves(found), draw, said_of(found))
@@ -220,7 +223,7 @@ def curves_of_preset(args: argparse.Namespace) -> None:
     from functools import partial
 
     from efcil.analysis.curves import curves, draw
-    from efcil.analysis.readers import measured_results, said_of
+    from efcil.analysis.measured import measured_results, said_of
 
     found = measured_results([args.preset], args.methods, args.results)
     finish(args, curves(found), partial(draw, title=args.title), said_of(found))
@@ -237,9 +240,9 @@ def sweep_of_presets(args: argparse.Namespace) -> None:
 
 def spectrum_table(args: argparse.Namespace) -> None:
     """The eigenvalues of the Empirical Feature Matrix at the end of runs, in numbers."""
-    from efcil.analysis.spectrum import spectrum_row
+    from efcil.analysis.spectrum import spectrum_rows
 
-    rows = [spectrum_row(run.folder) for run in runs_of(args)]
+    rows = spectrum_rows(runs_of(args))
     if not args.json:
         rows = [{key: f"{v:.3f}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
     print_rows(rows, args.json)

@@ -21,7 +21,7 @@ LEGEND = (
     "themselves; blank: not run."
 )
 RESULTS = Path("results/runs.csv")
-ENDINGS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+ENDINGS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".txt": "terminal"}
 
 
 def add(commands: Any) -> None:
@@ -49,6 +49,8 @@ def table(args: argparse.Namespace) -> None:
     from efcil.bench.published import TABLES
     from efcil.bench.results import read_existing_results, read_results
 
+    if args.out and not (args.format or args.json or args.out.suffix in ENDINGS or args.out.is_dir()):
+        raise UserError(f"{args.out}: how to write a table follows from .md, .tex, .csv or .txt; or give --format.")
     if (args.number is None) == (args.update is None):
         raise UserError("Give the number of a table, such as `efcil table 2`, or a page to --update, and not both.")
     if args.number is not None and (not args.number.isdecimal() or int(args.number) not in TABLES):

@@ -78,7 +78,9 @@ def tune(args: argparse.Namespace) -> None:
     if best is None:
         raise RuntimeError(f"None of {len(rows)} trials was finished; {folder / 'trials.csv'} says why.")
     preset = (folder / "best.yaml").read_text()
-    told = f"The best settings, on {question.held_out} training images per class set aside, as {folder / 'best.yaml'}:"
+    equal = sum(row["status"] == "done" and row[question.goal] == best[question.goal] for row in rows)
+    which = f"The first of {equal} equally good settings" if equal > 1 else "The best settings"
+    told = f"{which}, on {question.held_out} training images per class set aside, as {folder / 'best.yaml'}:"
     console.print(f"\n{told}\n", highlight=False, soft_wrap=True)
     console.print(preset, highlight=False, markup=False, soft_wrap=True)
     console.print(

@@ -145,6 +145,10 @@ class Method:
         """How usual each image is for the class it is taken for, as a share from 0 to 1 (N,); None: cannot tell."""
         return None
 
+    def class_means(self) -> tuple[Tensor, bool] | None:
+        """Where the classes lie among the features (m, n), and whether in augmented views; None: not kept so."""
+        return None
+
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor] | None:
         """Features as images of the classes have them, from what is kept, and their columns; None: too little is."""
         return None

@@ -141,6 +141,9 @@ class Cargo(Method):
         """log N(z; μ_c, Σ_c) up to a constant, at a temperature, (N, m)."""
         return self.discriminant.scores(features)
 
+    def class_means(self) -> tuple[Tensor, bool]:
+        return self.gaussians.means, False
+
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """From N(μ_c, Σ_c) of every class."""
         own, kept = self.options.own_share, self.gaussians

@@ -187,6 +187,9 @@ class Consolidating(Method):
         columns = torch.arange(len(self.memory.prototypes)).repeat_interleave(per_class)
         return self.memory.prototypes.sample_classes(columns, rng), columns.to(self.memory.prototypes.means.device)
 
+    def class_means(self) -> tuple[Tensor, bool]:
+        return self.memory.prototypes.means, self.memory.augmented
+
     def kept_shapes(self) -> dict[str, str]:
         fisher = {"fisher": "P"} if self.memory.regularizer == "efim" else {}
         return {**self.options.kept_covariance.shapes(), "efm": "n n", **fisher}

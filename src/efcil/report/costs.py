@@ -73,8 +73,8 @@ def memory(scenario: Scenario) -> Section:
         chart = Curves("Kept after each step", summary, "step", "", scenario.steps, series, low=0.0, told=size)
         figures.append(chart.figure())
     text = [
-        "Bytes that the method keeps between tasks besides the network. Images that an upper bound such as joint is "
-        "given again are not counted."
+        "Bytes that the method keeps between tasks besides networks. A second network, such as the first one that "
+        "cargo keeps, is not counted, nor are images that an upper bound such as joint is given again."
     ]
     return Section("memory", "Memory kept", text, figures)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.prototype_distance import prototype_distances
-from efcil.analysis.readers import Run as KeptRun
-from efcil.analysis.readers import read_runs
+from efcil.analysis.runs import Asked, has_class_means, has_efm, read_runs
+from efcil.analysis.runs import Run as KeptRun
 from efcil.bench.states import FOLDER
 from efcil.errors import UserError
 from efcil.report.figure import Figure
@@ -29,21 +29,32 @@ def drift_figures(
     scenario: Scenario, data_root: Path | None
 ) -> tuple[list[str], list[Figure], list[Figure], list[str]]:
     """Sentences, figures of the first seed of each curve, those of the others, and what is in the way."""
-    able = [run for run in scenario.runs if "classifier.options.lambda_efm" in run.config and len(scenario.steps) > 1]
-    kept = [run for run in able if (run.folder / FOLDER).is_dir()]
+    with_states = [run for run in scenario.runs if (run.folder / FOLDER).is_dir() and len(scenario.steps) > 1]
+    kept = [run for run in with_states if shows(run, has_class_means)]
     hints = []
-    if able and not kept:
+    if silent := dict.fromkeys(run.method for run in with_states if run not in kept):
+        hints.append(f"Not in the drift of prototypes: {', '.join(silent)}, which does not show class means.")
+    if not with_states and any(shows(run, has_class_means) for run in scenario.runs):
         hints.append("The drift of prototypes is shown of runs that kept their states (efcil run … --keep-states).")
     try:
         read = {run.folder: one for run in kept for one in read_runs([run.folder])}
         drawn = {run.folder: distance_figure(scenario, run, read[run.folder], data_root) for run in kept}
-        moved = [along_efm(scenario, read, data_root)] if kept else []
+        efms = {run.folder: read[run.folder] for run in kept if shows(run, has_efm)}
+        moved = [along_efm(scenario, efms, data_root)] if efms else []
     except UserError as error:  # images that are not at hand, or states that are not whole
         return [], [], [], [*hints, f"The drift of prototypes could not be computed: {error}"]
     first = [[run.folder for run in entry.runs if run in kept] for entry in scenario.entries]
     shown = [drawn[folders[0]] for folders in first if folders]
     more = [drawn[folder] for folders in first for folder in folders[1:]]
     return [TEXT] if shown else [], [*shown, *moved], more, hints
+
+
+def shows(run: Run, check: Callable[[Asked], None]) -> bool:
+    try:
+        check(run)
+    except UserError:  # also of a method that is not at hand
+        return False
+    return True
 
 
 def distance_figure(scenario: Scenario, run: Run, kept: KeptRun, data_root: Path | None) -> Figure:

@@ -160,7 +160,7 @@ class Curves:
         add(svg, "text", name, x=11.0, y=(top + bottom) / 2, class_="axis middle", transform=turned)
         if self.level is not None and marks[0] <= self.level[0] <= marks[-1]:
             add(svg, "line", x1=left, x2=right, y1=up(self.level[0]), y2=up(self.level[0]), class_="level")
-            add(svg, "text", self.level[1], x=right, y=up(self.level[0]) + 13, class_="tick end")
+            add(svg, "text", self.level[1], x=right, y=up(self.level[0]) - 4, class_="tick end")
         if self.marked is not None:
             x = across(self.marked[0])
             add(svg, "line", x1=x, x2=x, y1=top, y2=bottom, class_="level")
