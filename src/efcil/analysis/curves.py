@@ -43,7 +43,9 @@ def draw(rows: Rows, title: str = "") -> Any:
             steps, middle = [row["step"] for row in mine], [row["per_step_accuracy"] for row in mine]
             panel.plot(steps, middle, **{**style[label], "markersize": 4})
             if len(style) <= FEW and mine[0]["seeds"] > 1:
-                low, high = ([row["per_step_accuracy"] + sign * row["std"] for row in mine] for sign in (-1, 1))
+                low, high = (
+                    [min(100, row["per_step_accuracy"] + sign * row["std"]) for row in mine] for sign in (-1, 1)
+                )
                 panel.fill_between(steps, low, high, color=style[label]["color"], alpha=0.12, linewidth=0)
             ends.append((middle[-1], label))
         top = panel.get_ylim()[1]

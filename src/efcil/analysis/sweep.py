@@ -123,13 +123,15 @@ def draw(rows: Rows) -> Any:
         panel.errorbar(places, [row["difference"] for row in mine], [row["std"] for row in mine], marker="o", capsize=3)
         for where, row in zip(places, mine, strict=True):
             if row["own"]:
-                label = f"as it is set: {row['per_step_accuracy']:.1f} %, seeds: {row['seeds']}"
+                label = (
+                    f"as it is set: {row['per_step_accuracy']:.1f} %, seeds: {row['seeds']}; bars: spread over seeds"
+                )
                 panel.plot(where, 0, "o", color=VERMILLION, markersize=10, label=label)
                 panel.legend()
         if not words and min(places) > 0 and max(places) / min(places) > DECADE:
             panel.set_xscale("log")
             panel.minorticks_off()
         panel.set_xticks(places, [row["value"] for row in mine])
-        panel.set(xlabel=mine[0]["field"], ylabel="A_step minus that as it is set, points")
+        panel.set(xlabel=mine[0]["field"], ylabel="A_step above that of the value as it is set, points")
         panel.set_title(f"{mine[0]['method']} on {preset}")
     return figure

@@ -12,6 +12,7 @@ from efcil.bench.published import published
 
 HEADINGS = ("A_step", "A_inc", "F", "PL", "minutes", "kept MB")
 STYLE = {"running": "yellow", "failed": "bold red", "done": "green"}  # in the order of the live table
+SHORT = 0.01  # hours that are not told more exactly
 
 
 def campaign_table(jobs: list[Job]) -> Table:
@@ -53,7 +54,8 @@ def plan_table(plan: list[dict[str, Any]]) -> Table:
         known = line.get("hours") is not None
         source = line.get("hours_from", "")
         words = [str(line[name]) for name in ("preset", "method", "seed", "status")]
-        table.add_row(*words, f"{line['hours']:.2f}" if known else "", source if known else source.partition(":")[0])
+        hours = "" if not known else f"{line['hours']:.2f}" if line["hours"] >= SHORT else f"< {SHORT}"
+        table.add_row(*words, hours, source if known else source.partition(":")[0])
     return table
 
 
