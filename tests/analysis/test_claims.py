@@ -219,6 +219,9 @@ def test_what_is_ours_is_not_counted_among_the_papers_claims() -> None:
     text = page([[decided(claim, Evidence({}), "cpu")] for claim in claims()], ["cpu"], Evidence({}))
     assert f"Of the paper's {len(claims()) - len(ours)} claims at the scale cpu: 0 hold" in text
     paper, own = text.split("## What the paper does not claim, and we do")
+    assert all(f"(#{name}) | – |" in own for name in ours)  # they are made at the scale fast
+    fast = page([[decided(claim, Evidence({}), "fast")] for claim in claims()], ["fast"], Evidence({}))
+    assert all(f"(#{name}) | not run |" in fast for name in ours)
     assert ours and not any(f"(#{name})" in paper for name in ours) and all(f"(#{name})" in own for name in ours)
 
 

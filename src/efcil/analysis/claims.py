@@ -102,8 +102,15 @@ def _entries() -> list[dict[str, Any]]:
     return found
 
 
+def made_at(claim: Mapping[str, Any], scale: str) -> bool:
+    """The paper's claims are looked at wherever we can; ours are made at one scale."""
+    return bool(claim.get("ours", scale) == scale)
+
+
 def presets_of(claim: Mapping[str, Any], scale: str) -> list[str]:
     """The presets of this scale that the claim is about, such as cpu or fast."""
+    if not made_at(claim, scale):
+        return []
     return [name for scenario in claim["scenarios"] if (name := f"{scenario}-{scale}") in preset_names()]
 
 

@@ -16,6 +16,7 @@ from efcil.analysis.claims import (
     SEEDS,
     Comparison,
     Verdict,
+    made_at,
     measures_of,
     methods_of,
     presets_of,
@@ -71,7 +72,8 @@ def checked(scales: Sequence[str]) -> None:
 def summary(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[dict[str, Any]]:
     """One row per claim, short enough for a terminal."""
     return [
-        {"claim": row[0].claim["id"]} | {scale: told(verdict) for scale, verdict in zip(scales, row, strict=True)}
+        {"claim": row[0].claim["id"]}
+        | {scale: told_at(scale, verdict) for scale, verdict in zip(scales, row, strict=True)}
         for row in verdicts
     ]
 
@@ -82,6 +84,10 @@ def told(verdict: Verdict) -> str:
     if len(set(said.values())) <= 1:
         return next(iter(said.values()), NOT_RUN)
     return "; ".join(f"{preset.split('-')[-2]} {word}" for preset, word in said.items())
+
+
+def told_at(scale: str, verdict: Verdict) -> str:
+    return told(verdict) if made_at(verdict.claim, scale) else "–"
 
 
 def page(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str], evidence: Evidence) -> str:
@@ -107,7 +113,8 @@ def overview(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> li
     lines = ["| claim | " + " | ".join(scales) + " |", "|---|" + "---|" * len(scales)]
     for row in verdicts:
         claim = row[0].claim
-        lines.append(f"| [{claim['says']}](#{claim['id']}) | " + " | ".join(told(verdict) for verdict in row) + " |")
+        cells = " | ".join(told_at(scale, verdict) for scale, verdict in zip(scales, row, strict=True))
+        lines.append(f"| [{claim['says']}](#{claim['id']}) | {cells} |")
     return lines
 
 
@@ -193,6 +200,8 @@ def section(row: Sequence[Verdict], scales: Sequence[str], evidence: Evidence, d
     if "note" in claim:
         lines += ["", " ".join(claim["note"].split())]
     for scale, verdict in zip(scales, row, strict=True):
+        if not made_at(claim, scale):
+            continue
         lines += ["", f"**{scale}: {told(verdict)}**"]
         if verdict.comparisons:
             of = "" if "method" in claim else f" of {measures_of(claim)[0]}"
@@ -268,6 +277,7 @@ def as_json(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> lis
                     "missing": {preset: list(missing) for preset, missing in verdict.missing.items()},
                 }
                 for scale, verdict in zip(scales, row, strict=True)
+                if made_at(verdict.claim, scale)
             },
         }
         for row in verdicts
