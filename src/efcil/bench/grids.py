@@ -101,6 +101,19 @@ GRIDS = {
         "cargo with nine weights of the drift, each twice the one before; 1 is its own",
         ("cargo", *(f"cargo:options.damping={2.0**power:g}" for power in (-4, -3, -2, -1, 1, 2, 3, 4))),
     ),
+    "recipe": Grid(
+        "how the fast presets learn their first task, one ingredient changed at a time (with --set stream.tasks=1)",
+        (
+            "finetune",
+            *(f"finetune:first.schedule={name}" for name in ("milestones", "linear", "cosine")),
+            *(f"finetune:first.rotations_shown={turns},first.epochs={24 // turns}" for turns in (2, 4)),
+            "finetune:first.rotation=false",
+            "finetune:first.label_smoothing=0.1",
+            "finetune:augmentation=trivial",
+            "finetune:augmentation=trivial,first.label_smoothing=0.1",
+            "finetune:backbone=resnet18,width=16,stem_stride=2",
+        ),
+    ),
     "compensators": Grid(
         "ways to carry old prototypes along, beside the paper's",
         ("efc++", *variants(drift=["none", "kernel", "linear", "ridge", "mlp", "adversarial", "dual-projection"])),
