@@ -15,6 +15,7 @@ from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.metrics import NAMES
 from efcil.bench.results import Cell, Results, Row, newest_rows, read_results
+from efcil.bench.scenarios import resolve
 from efcil.errors import UserError
 
 NEAR = 2  # rows with other settings that are named where those asked for are missing, the shortest first
@@ -62,7 +63,7 @@ def measured_results(
     rows = read_results(results)
     found, missing = [], []
     for cell in cells(presets, expanded(methods), [0]):
-        assert cell.config  # a wrong name is said now
+        resolve(cell.preset, cell.method, cell.seed, cell.changes)  # a wrong name is said now
         seeds = sorted({int(key[3]) for key in rows if key[:3] == cell.key[:3]})
         own = newest_rows(rows, [replace(cell, seed=seed) for seed in seeds])
         found += [_measured_row(cell, row, NAMES) for row in own]

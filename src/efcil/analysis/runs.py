@@ -145,7 +145,7 @@ def has_class_means(run: Asked) -> None:
 
 
 def has_states(run: Run) -> None:
-    assert run.states  # says what is missing
+    kept_states(run.folder, run.metrics["first_step"], len(run.steps))
 
 
 def has_later_step(run: Run) -> None:
@@ -170,12 +170,12 @@ def labelled(runs: Sequence[Run]) -> list[Run]:
         alike = [other for peer, other in zip(runs, settings, strict=True) if _kind(peer) == _kind(run)]
         differing = [name for name, value in own.items() if any(other.get(name) != value for other in alike)]
         words = [f"{name.split('.')[-1]}={own[name]}" for name in differing]
-        labels.append(" ".join([run.config.classifier.method, *words]))
+        labels.append(" ".join([run.method, *words]))
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def _kind(run: Run) -> tuple[str, str]:
-    return run.config.classifier.method, run.metrics["preset"]
+    return run.method, run.metrics["preset"]
 
 
 def same_scenario(runs: Sequence[Run]) -> None:
