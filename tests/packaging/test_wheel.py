@@ -129,7 +129,7 @@ def test_lists_come_with_the_package(installed: Path, tmp_path: Path) -> None:
     results = ["--results", str(ROOT / "results" / "runs.csv")]
     published = "imagenet-subset,cold,10,EFC++,A_inc,paper,,65.90,1.62"
     assert published in run(installed, "efcil", "table", "2", *results, "--format", "csv", folder=tmp_path)
-    assert "EFC++ outperforms" in run(installed, "efcil", "claims", *results, folder=tmp_path)
+    assert "EFC++ outperforms" in run(installed, "efcil", "claims", "cold-start-lead", *results, folder=tmp_path)
 
 
 def test_a_run_and_its_report(installed: Path, tmp_path: Path) -> None:
