@@ -34,7 +34,7 @@ def drift_figures(
     hints = []
     if silent := dict.fromkeys(run.method for run in with_states if run not in kept):
         hints.append(f"Not in the drift of prototypes: {', '.join(silent)}, which does not show class means.")
-    if not with_states and any(shows(run, has_class_means) for run in scenario.runs):
+    if not kept and any(shows(run, has_class_means) for run in scenario.runs):
         hints.append("The drift of prototypes is shown of runs that kept their states (efcil run … --keep-states).")
     try:
         read = {run.folder: one for run in kept for one in read_runs([run.folder])}
