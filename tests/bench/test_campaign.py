@@ -75,10 +75,11 @@ def test_milestones_of_a_campaign_arrive() -> None:
 
 def test_every_grid_can_be_resolved() -> None:
     assert [len(GRIDS[name].methods) for name in ("table2", "figure11", "efim", "fd")] == [11, 25, 5, 6]
-    for cell in cells(["cifar100-cold10-cpu"], expanded(f"@{name}" for name in GRIDS), [0]):
-        options = resolve(cell.preset, cell.method, 0, cell.changes).classifier.options
-        assert all(change.startswith(("options.", "stream.")) for change in cell.changes)
-        build_method(cell.method, options)
+    for name in GRIDS:
+        for cell in cells(["cifar100-cold10-cpu"], expanded([f"@{name}"]), [0]):
+            build_method(cell.method, resolve(cell.preset, cell.method, 0, cell.changes).classifier.options)
+            if name != "recipe":  # every other grid compares methods, which all learn by the recipe of the preset
+                assert all(change.startswith(("options.", "stream.")) for change in cell.changes)
     assert expanded(["@table5", "efc", "efc++"]) == ["efc++", "efc++:options.drift=none", "efc"]
     with pytest.raises(UserError, match="did you mean"):
         expanded(["@table1"])
