@@ -26,9 +26,10 @@ from efcil.analysis.claims import (
     questions,
     upper_tail,
 )
+from efcil.analysis.claims_commands import commands, cost
 from efcil.analysis.claims_evidence import Evidence, Run, of_one_version
 from efcil.analysis.claims_measures import MEASURES
-from efcil.analysis.claims_page import commands, counted, page, summary
+from efcil.analysis.claims_page import counted, page, summary
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
@@ -280,6 +281,25 @@ def test_every_claim_can_be_run() -> None:
             if cell.key not in checked:
                 checked.add(cell.key)
                 resolve(cell.preset, cell.method, 0, cell.changes)
+
+
+def test_a_claim_says_how_long_the_runs_take_that_are_not_there() -> None:
+    """Those of a method as long as its other seeds took, in the median; of one without rows as long as the others."""
+    claim = {**CLAIM, "compare": [["efc++", ">", ["efc", "fecam"]]]}
+    rows = results_of({"efc++": [30.0, 31.0, 32.0], "efc": [20.0]})
+    for row, hours in zip(rows.values(), (1, 2, 9, 4), strict=True):
+        row["seconds"] = str(3600 * hours)
+    hours = 2 * 2 + 4 * 4 + 5 * 3  # two seeds of efc++, four of efc, five of fecam
+    assert cost(claim, "cpu", Evidence(rows)) == (
+        f"4 of 15 runs are there; the others take about {hours}.0 hours of a core, as long as such runs took here."
+    )
+    two = {**claim, "scenarios": ["cifar100-cold10", "cifar100-warm10"]}
+    assert cost(two, "cpu", Evidence(rows)).endswith("took here; how long 15 of them take is not known yet.")
+    assert cost({**claim, "seeds": "0"}, "cpu", Evidence({})) == (
+        "0 of 3 runs are there; how long the others take is not known yet."
+    )
+    whole = results_of(dict.fromkeys(("efc++", "efc", "fecam"), [1.0] * 6))
+    assert cost(claim, "cpu", Evidence(whole)) == "All 15 runs are there."
 
 
 def test_what_is_derived_has_its_test_and_what_is_asked_has_its_claims() -> None:
