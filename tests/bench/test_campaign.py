@@ -205,6 +205,23 @@ def test_numbers_stay_whole_in_a_narrow_window(tmp_path: Path) -> None:
     assert all(number in captured.get() for number in ("cifar100-cold10", "efc++", "64.5±0.7", "47.5/61.6"))
 
 
+def test_what_all_lines_have_in_common_is_said_once_and_values_are_in_order(tmp_path: Path) -> None:
+    table, held_out = tmp_path / "runs.csv", "data.held_out=50"
+
+    def shown(*changes: str) -> list[str]:
+        for one in changes:
+            append_result(table, Cell("digits-cold5", "cargo", (held_out, *one.split()), 0), metrics(64.0))
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(summary_table("digits-cold5", summary(read_results(table).values())))
+        return [line.strip().split("  ")[0] for line in captured.get().splitlines() if line.strip()]
+
+    assert shown("options.damping=16")[-1] == f"cargo {held_out} options.damping=16"  # of one line nothing is shared
+    *title, _, first, half, two, sixteen = shown("options.damping=2", "options.damping=0.5", "")
+    assert " ".join(title).endswith(f"in %, all with {held_out}")
+    assert [first, half, two, sixteen] == ["cargo", *(f"cargo options.damping={value}" for value in ("0.5", "2", "16"))]
+
+
 def test_runs_at_work_stand_on_top_of_the_live_table_and_waiting_ones_are_counted(tmp_path: Path) -> None:
     statuses = ["done", "failed", "running", *["waiting"] * 60]
     todo = cells(["imagenet-subset-cold10"], ["adagauss"], range(len(statuses)))

@@ -66,14 +66,24 @@ def compact_table(title: str) -> Table:
 
 def summary_table(preset: str, lines: list[dict[str, Any]]) -> Table:
     """Mean ± standard deviation over seeds, with the paper's number for the same cell where there is one."""
-    table = compact_table(f"{preset}, mean±standard deviation over seeds, in %")
+    shared = in_all([line["changes"] for line in lines])
+    told = f", all with {' '.join(shared)}" if shared else ""
+    table = compact_table(f"{preset}, mean±standard deviation over seeds, in %{told}")
     table.add_column("method", overflow="fold")
     for name in ("seeds", *HEADINGS, "paper"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
+        own = [change for change in line["changes"].split() if change not in shared]
         numbers = [*formatted(line), paper_cell(preset, line["label"])]
-        table.add_row(line["label"], str(line["seeds"]), *(number.replace(" ", "") for number in numbers))
+        label = " ".join([line["method"], *own])
+        table.add_row(label, str(line["seeds"]), *(number.replace(" ", "") for number in numbers))
     return table
+
+
+def in_all(changes: list[str]) -> list[str]:
+    """The settings that several lines have in common, which a title can say once for all of them."""
+    first, *others = [line.split() for line in changes] or [[]]
+    return [change for change in first if others and all(change in line for line in others)]
 
 
 def formatted(line: dict[str, Any]) -> list[str]:

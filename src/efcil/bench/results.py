@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -260,7 +261,8 @@ def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
         made = (row["numerics"], row["config_digest"] or row["settings"])
         groups.setdefault((row["preset"], row["method"], row["changes"], *made), []).append(row)
     table = []
-    for (preset, method, changes, version, _), members in sorted(groups.items()):
+    ordered = sorted(groups.items(), key=lambda item: [by_number(part) for part in item[0]])
+    for (preset, method, changes, version, _), members in ordered:
         line: dict[str, Any] = {"preset": preset, "method": method, "changes": changes, "seeds": len(members)}
         line |= {"label": f"{method} {changes}".rstrip(), "numerics": int(version)}
         for name in NAMES:
@@ -271,3 +273,9 @@ def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
         line["kept_bytes"] = round(mean(int(row["kept_bytes"]) for row in members))
         table.append(line)
     return table
+
+
+def by_number(text: str) -> list[tuple[str, float]]:
+    """What to sort by, so that 2 comes before 16: every number with the text before it."""
+    pieces = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text)
+    return [(before, float(number)) for before, number in zip(pieces[::2], [*pieces[1::2], "-1"], strict=True)]
