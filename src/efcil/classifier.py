@@ -525,7 +525,8 @@ class IncrementalClassifier:
     def work(self, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each task has."""
         work = self._method.work(self.config, images)
-        return [0] * len(work) if self._method.freezes_backbone and self._origin.frozen(self._method) else work
+        never = self._origin.frozen(self._method) and self._method.idle(frozen=True, first=True)
+        return [0] * len(work) if never else work
 
     @property
     def needs_past(self) -> bool:

@@ -29,7 +29,7 @@ from efcil.analysis.claims import (
 from efcil.analysis.claims_commands import commands, cost
 from efcil.analysis.claims_evidence import Evidence, Run, of_one_version
 from efcil.analysis.claims_measures import MEASURES
-from efcil.analysis.claims_page import counted, page, summary
+from efcil.analysis.claims_page import counted, page, section, summary
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
@@ -291,15 +291,28 @@ def test_a_claim_says_how_long_the_runs_take_that_are_not_there() -> None:
         row["seconds"] = str(3600 * hours)
     hours = 2 * 2 + 4 * 4 + 5 * 3  # two seeds of efc++, four of efc, five of fecam
     assert cost(claim, "cpu", Evidence(rows)) == (
-        f"4 of 15 runs are there; the others take about {hours}.0 hours of a core, as long as such runs took here."
+        f"4 of 15 runs are there with today's numerics; the others take about {hours}.0 hours of a core, as long as "
+        "such runs took here."
     )
     two = {**claim, "scenarios": ["cifar100-cold10", "cifar100-warm10"]}
     assert cost(two, "cpu", Evidence(rows)).endswith("took here; how long 15 of them take is not known yet.")
     assert cost({**claim, "seeds": "0"}, "cpu", Evidence({})) == (
-        "0 of 3 runs are there; how long the others take is not known yet."
+        "0 of 3 runs are there with today's numerics; how long the others take is not known yet."
     )
-    whole = results_of(dict.fromkeys(("efc++", "efc", "fecam"), [1.0] * 6))
-    assert cost(claim, "cpu", Evidence(whole)) == "All 15 runs are there."
+    whole = dict.fromkeys(("efc++", "efc", "fecam"), [1.0] * 6)
+    assert cost(claim, "cpu", Evidence(results_of(whole))) == "All 15 runs are there."
+    assert cost(claim, "cpu", Evidence(results_of(whole, version=1))).startswith("0 of 15 ")  # bench makes them anew
+    assert cost({**claim, "seeds": "4-6"}, "cpu", Evidence(results_of(whole))).startswith("6 of 9 ")
+
+
+def test_a_command_names_presets_that_can_be_run_and_decide() -> None:
+    listed = {claim["id"]: claim for claim in claims()}
+    assert "--presets cifar100-warm10-fast " in commands(listed["cargo-warm"], ["cpu"])[0]  # ours: where it is decided
+    other = listed["domains-lead"]
+    assert not commands(other, ["cpu"])  # there is no preset of the paper's size
+    verdict = decided(other, Evidence({}), "cpu")
+    text = "\n".join(section([verdict], ["cpu"], Evidence({}), set()))
+    assert "**cpu: not run**" in text and "runs are there" not in text and "efcil bench" not in text
 
 
 def test_what_is_derived_has_its_test_and_what_is_asked_has_its_claims() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import efcil.analysis.claims
 from efcil.analysis.claims import FAILS, HOLDS, NOT_RUN, OPEN, claims, decided, measures_of
+from efcil.analysis.claims_commands import cost
 from efcil.analysis.claims_evidence import Evidence, Run, figure_path, read_figure
 from efcil.analysis.claims_figures import gather, wanted
 from efcil.analysis.claims_measures import MEASURES
@@ -18,6 +19,7 @@ from efcil.analysis.claims_page import section
 from efcil.analysis.runs import found_runs
 from efcil.analysis.style import as_csv
 from efcil.bench.campaign import cells
+from efcil.bench.grids import expanded
 from efcil.bench.runs import Unwatched, run
 from efcil.cli import main
 from efcil.engine import numerics
@@ -250,12 +252,28 @@ def test_numbers_of_other_settings_do_not_count_and_those_of_older_numerics_stan
     assert not Evidence({}, tmp_path).values(preset, "efc++:options.eta=7", drift)
 
 
+def test_all_that_figure_1_needs_is_counted_and_joint_training_by_its_row(tmp_path: Path) -> None:
+    preset = "cifar100-cold10-fast"
+    write_figure(tmp_path, preset, "1", {method: [{"plasticity potential": 50.0}] * 5 for method in FIRST})
+    rows = {}
+    for cell in cells([preset], expanded(["@figure1"]), range(5)):
+        row = {"preset": preset, "method": cell.method, "changes": cell.key[2], "seed": str(cell.seed)}
+        rows[cell.identity] = {**row, "numerics": "2", "config_digest": cell.config_digest, "seconds": "3600"}
+    claim = BY_FIGURE["potential-shrinks"]
+    assert cost(claim, "fast", Evidence(rows, tmp_path)) == "All 30 runs are there."
+    without = {identity: row for identity, row in rows.items() if row["method"] != "joint"}
+    assert cost(claim, "fast", Evidence(without, tmp_path)).startswith("25 of 30 runs are there with today's numerics;")
+
+
 def test_a_damaged_figure_is_one_sentence(tmp_path: Path) -> None:
     path = figure_path(tmp_path, "cifar100-cold10-fast", "5")
     write_figure(tmp_path, "cifar100-cold10-fast", "5", {"efc++": [{"drift along E_t": 3.0}]})
     whole = path.read_text()
-    damaged = {"step,drift\n1,2\n": "is not a figure's table", whole.replace(",3", ",x"): "lacks a number"}
-    for text, why in {**damaged, whole + "efc++,0\n": "is not a figure's table"}.items():
+    damaged = dict.fromkeys(
+        ("step,drift\n1,2\n", whole + "efc++,0\n", whole.replace("efc++,0,", "efc++,zero,")), "is not a figure's table"
+    )
+    assert whole not in damaged
+    for text, why in {**damaged, whole.replace(",3", ",x"): "lacks a number"}.items():
         path.write_text(text)
         with pytest.raises(UserError, match=why):
             Evidence({}, tmp_path).values("cifar100-cold10-fast", "efc++", "drift along E_t")

@@ -46,6 +46,15 @@ def test_curves_are_the_rows_of_the_results(tmp_path: Path, capsys: pytest.Captu
     assert str(out) in said and said.startswith(f"efc++ on digits-cold5: {len(ends)} seeds")
 
 
+def test_rows_are_found_however_their_settings_are_written(tmp_path: Path) -> None:
+    table, numbers = tmp_path / "runs.csv", {"kept_bytes": 8, "accuracy_matrix": [[64.0]]}
+    numbers |= {**NUMBERS, "per_step_accuracy": 64.0, "steps": [{"per_step_accuracy": 64.0}]}
+    for changes in (("options.drift=ridge", "options.eta=3"), ("options.eta=3.0", "options.drift=ridge")):
+        append_result(table, Cell("digits-cold5", "efc++", changes, 0), numbers)
+        (found,) = measured_results(["digits-cold5"], ["efc++:options.eta=3,options.drift=ridge"], table)  # once
+        assert found.per_step == [64.0] and found.label == "efc++ options.eta=3 options.drift=ridge"
+
+
 def test_bars_are_the_last_rows_of_the_results(tmp_path: Path) -> None:
     found = measured_results(["digits-warm4"], ["efc++"], RESULTS)
     rows = bars(found)

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from conftest import cli_command, cli_environment
-from efcil.bench.campaign import Job, campaign, cells, in_turn, seed_list
+from efcil.bench.campaign import Job, campaign, cells, in_turn, jobs_of, seed_list
 from efcil.bench.display import campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.results import Cell, append_result, read_results, summary
 from efcil.bench.scenarios import resolve
-from efcil.bench.states import states_size
+from efcil.bench.states import state_path, states_size
 from efcil.cli import main
 from efcil.errors import UserError
 from efcil.methods import build_method
@@ -128,6 +128,8 @@ def test_a_campaign_skips_what_is_done_and_survives_a_crash(tmp_path: Path) -> N
     assert without.status == "failed" and "--keep-states" in without.message  # not made over what is finished
     (kept,) = campaign(todo[:1], tmp_path / "kept", table, None, workers=1, keep_states=True)
     assert kept.status == "done" and states_size(kept.folder)[0] == 2
+    state_path(kept.folder, 1).unlink()  # as if it had been interrupted: some states are not all
+    assert [job.status for job in jobs_of(todo[:1], tmp_path / "kept", table, keep_states=True)] == ["waiting"]
 
 
 @pytest.mark.slow

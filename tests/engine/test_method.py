@@ -77,7 +77,7 @@ def test_what_nobody_says_otherwise() -> None:
     assert method.familiarity(MODEL, torch.zeros(1, 2)) is None
     assert method.drawn(2, torch.Generator()) is None
     assert not method.needs_past
-    assert method.passes_after(True) == method.passes_after(False) == 1 and method.seconds_after(MODEL) == 0
+    assert method.passes_after(MODEL) == 1 and method.seconds_after(MODEL) == 0
 
 
 def test_probabilities_are_the_softmax_of_the_scores() -> None:

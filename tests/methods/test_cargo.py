@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from conftest import PartialContext, TinyNet, make_blobs, make_learner, quick_learner
 from efcil.backbones.anchored import Anchored
 from efcil.backbones.layered import quarters
+from efcil.engine.context import Context
 from efcil.engine.model import IncrementalModel
 from efcil.methods import cargo
 from efcil.methods.cargo import Cargo
@@ -202,8 +203,14 @@ def test_a_network_that_no_task_changes_needs_no_anchor_and_no_epochs(monkeypatc
     for name in ("first_loss", "loss"):
         monkeypatch.setattr(Cargo, name, None)
     classifier = quick_learner("cargo", options=QUICK, backbone_training="frozen")
-    classifier.partial_fit(*FIRST).partial_fit(*SECOND)
+    classifier.partial_fit(*FIRST)
+    before, looks = classifier._method.state()["means"].clone(), []
+    extract = Context.extract
+    monkeypatch.setattr(Context, "extract", lambda *args, **kwargs: looks.append(1) or extract(*args, **kwargs))
+    classifier.partial_fit(*SECOND)
     assert classifier._model.feature_dim == TinyNet.feature_dim
+    assert torch.equal(classifier._method.state()["means"][: len(before)], before)  # no map is looked for
+    assert len(looks) == 1 and classifier.work([10, 10]) == [0, 0]
 
 
 def test_a_classifier_that_starts_with_the_network_takes_no_anchor_along(tmp_path: Path) -> None:

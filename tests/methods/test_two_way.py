@@ -222,6 +222,33 @@ def test_without_adaptation_gaussians_go_through_the_map_as_it_was_learnt() -> N
         assert (covariance - led.T.cov()).norm() < 0.1 * covariance.norm()
 
 
+def test_the_rate_of_a_short_adaptation_falls_where_that_of_a_long_one_does() -> None:
+    """By 0.1 after 30, 60 and 90 % of the epochs, and never before the first."""
+    for epochs, falls in ((1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (10, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3])):
+        settings = Adaptation(epochs=epochs, lr=1.0)
+        assert [settings.rate(epoch) for epoch in range(epochs)] == pytest.approx([0.1**fall for fall in falls])
+
+
+def test_few_draws_have_a_covariance_of_full_rank_all_the_same() -> None:
+    before, after = (
+        taught("bicyc", options={"draws": 2, "adaptation": {"epochs": epochs}})._method for epochs in (0, 1)
+    )
+    for method in (before, after):
+        assert method.covariance_factors.shape == (5, 3, 3)
+        assert all(torch.linalg.matrix_rank(factor) == 3 for factor in method.covariance_factors)
+
+
+def test_a_lesson_takes_the_longer_the_more_old_classes_and_epochs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("efcil.methods.bicyc.seconds_of", lambda work: work() or 1.0)  # what is timed can be done
+    ctx = context()
+    ctx.images = [0] * 600
+    bicyc = begun(BiCyc(BiCyc.Options(bottleneck=S, adaptation=Adaptation(epochs=5, batch_size=256))), ctx)
+    bicyc.covariance_factors = torch.eye(S, dtype=torch.float64).repeat(2, 1, 1)
+    state = ctx.rng.get_state()
+    assert bicyc.seconds_after(ctx) == 5 * 3 + len(bicyc.means)
+    assert torch.equal(ctx.rng.get_state(), state)
+
+
 # GATF: the anchor
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from efcil.analysis.claims import SEEDS, measures_of, methods_of, presets_of, with_settings
-from efcil.analysis.claims_evidence import Evidence, of_one_version
+from efcil.analysis.claims import measures_of, methods_of, presets_of, with_settings
+from efcil.analysis.claims_evidence import Evidence, Run
 from efcil.analysis.claims_measures import MEASURES
 from efcil.bench.campaign import seed_list
 from efcil.bench.estimates import hours_text
 from efcil.bench.grids import expanded
+from efcil.bench.scenarios import preset_names
+from efcil.engine import numerics
 
 NEED_STATES = {"3", "5", "9"}  # figures of the classifiers after every step
 
@@ -33,9 +35,13 @@ def to_run(claim: Mapping[str, Any]) -> list[str]:
 def commands(claim: Mapping[str, Any], scales: Sequence[str]) -> list[str]:
     """What makes the rows of this claim and, where figures decide it, their numbers.
 
-    Where no preset of these scales is about it, the paper's own size is left.
+    Where no preset of these scales is about it, those that are; of the paper's claims the ones of the paper's own size.
     """
-    presets = [preset for scale in scales for preset in presets_of(claim, scale)] or claim["scenarios"]
+    presets = [preset for scale in scales for preset in presets_of(claim, scale)]
+    elsewhere = presets_of(claim, claim["ours"]) if "ours" in claim else claim["scenarios"]
+    presets = presets or [preset for preset in elsewhere if preset in preset_names()]
+    if not presets:
+        return []
     changes = "".join(f" --set {change}" for change in claim.get("settings", ()))
     bench = f"efcil bench --presets {','.join(presets)} --seeds {seeds_of(claim)} --data-root DIR{changes}"
     bench += f" --methods {' '.join(to_run(claim))}"
@@ -46,24 +52,27 @@ def commands(claim: Mapping[str, Any], scales: Sequence[str]) -> list[str]:
 
 
 def cost(claim: Mapping[str, Any], scale: str, evidence: Evidence) -> str:
-    """How many runs have what this claim compares, and the hours of the others, going by the rows that are there."""
-    wanted, measure = len(seed_list(seeds_of(claim))), measures_of(claim)[0]
+    """How many runs of today's numerics have what this claim compares, and the hours of the others, going by rows."""
+    seeds = seed_list(seeds_of(claim))
+    compared = [with_settings(method, claim) for method in expanded(methods_of(claim))]
     there = left = unknown = 0
     seconds = 0.0
     for preset in presets_of(claim, scale):
         methods = [with_settings(method, claim) for method in expanded(to_run(claim))]
-        timed = [list(evidence.values(preset, method, "seconds").values()) for method in methods]
-        all_timed = [value for own in timed for value in own]
-        for method, own in zip(methods, timed, strict=True):
-            lacking = max(wanted - len(of_one_version(evidence.values(preset, method, measure), SEEDS)), 0)
-            there, left = there + wanted - lacking, left + lacking
-            if own or all_timed:
-                seconds += lacking * median(own or all_timed)
+        timed = {method: evidence.values(preset, method, "seconds") for method in methods}
+        any_timed = [value for own in timed.values() for value in own.values()]
+        for method, own in timed.items():
+            # what else a figure needs, such as joint training in Figure 1, has no number of its own in it
+            found = evidence.values(preset, method, measures_of(claim)[0]) if method in compared else own
+            lacking = sum(Run(numerics.VERSION, seed) not in found for seed in seeds)
+            there, left = there + len(seeds) - lacking, left + lacking
+            if any_timed:
+                seconds += lacking * median(own.values() or any_timed)
             else:
                 unknown += lacking
     if not left:
         return f"All {there} runs are there."
-    told = f"{there} of {there + left} runs are there"
+    told = f"{there} of {there + left} runs are there with today's numerics"
     if unknown < left:
         told += f"; the others take about {hours_text(seconds / 3600)} of a core, as long as such runs took here"
     which = "the others" if unknown == left else f"{unknown} of them"

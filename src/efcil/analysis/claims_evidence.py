@@ -1,27 +1,25 @@
 """What is known of each run: its row of the results, and its rows in the CSV files of figures, paired later by seed.
 
 The numbers of figures live in results/figures/PRESET/figureN.csv, one file for all runs of a preset; its first columns
-say which run each row is from. A row counts only for the very settings that it was made with; rows of an older version
-of the numerics, whose defaults were others, for those of the same name.
+say which run each row is from. A row counts only for the very settings that it was made with; a row of the results of
+an older version of the numerics, whose defaults were others, for those of the same name.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from efcil.analysis.claims_measures import MEASURES, Measure
 from efcil.bench.campaign import cells
-from efcil.bench.results import Results, Row, newest_rows
-from efcil.engine import numerics
+from efcil.bench.results import Results, Row, all_seeds
 from efcil.errors import UserError, unknown
 
 FIGURES = Path("results/figures")
 IDENTITY = ("method", "seed", "numerics", "config_digest")
-MADE = ("preset", "method", "config_digest", "numerics")
 MAKE = "efcil claims --runs RUNS"
 
 
@@ -49,8 +47,10 @@ def read_figure(path: Path) -> list[Row]:
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as the numbers of a figure ({error}).") from None
-    whole = set(IDENTITY) <= set(reader.fieldnames or ())
-    if not whole or any(None in row or None in row.values() for row in rows):
+    whole = set(IDENTITY) <= set(reader.fieldnames or ()) and not any(
+        None in row or None in row.values() or not (row["seed"].isdigit() and row["numerics"].isdigit()) for row in rows
+    )
+    if not whole:
         raise UserError(f"{path} is not a figure's table of runs; remove it and make it anew: {MAKE}")
     return rows
 
@@ -93,12 +93,8 @@ class Evidence:
 
     def _of_results(self, preset: str, method: str) -> dict[Run, list[Row]]:
         (cell,) = cells([preset], [method], [0])
-        made = preset, cell.method, cell.config_digest, str(numerics.VERSION)
-        today = [row for row in self.results.values() if tuple(row[name] for name in MADE) == made]  # however written
-        older = {key: row for key, row in self.results.items() if int(row["numerics"]) < numerics.VERSION}
-        seeds = sorted({int(key[3]) for key in older if key[:3] == cell.key[:3]})
-        rows = [*today, *newest_rows(older, [replace(cell, seed=seed) for seed in seeds])]
-        return {run_of(row): [row] for row in rows}
+        today, older = all_seeds(self.results, cell)
+        return {run_of(row): [row] for row in (*today, *older)}
 
     def _of_figure(self, preset: str, method: str, figure: str) -> dict[Run, list[Row]]:
         path = figure_path(self.figures, preset, figure)

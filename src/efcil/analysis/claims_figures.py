@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from efcil.analysis.claims import measures_of, methods_of, presets_of, with_settings
+from efcil.analysis.claims import methods_of, presets_of, with_settings
+from efcil.analysis.claims_commands import figures_of, to_run
 from efcil.analysis.claims_evidence import IDENTITY, figure_path, read_figure
-from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.matrices import draw as draw_matrices
 from efcil.analysis.matrices import matrices
 from efcil.analysis.mean_drift import draw as draw_mean_drift
@@ -54,10 +54,9 @@ def wanted(claims: Iterable[Mapping[str, Any]], scales: Sequence[str]) -> dict[t
     """For every preset and figure that claims need: the methods, by the digest of their settings."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for claim in claims:
-        figures = {MEASURES[name].figure for name in measures_of(claim)} - {""}
-        for figure in sorted(figures):
+        for figure in figures_of(claim):
             for preset in [preset for scale in scales for preset in presets_of(claim, scale)]:
-                listed = expanded([*methods_of(claim), *(["@figure1"] if figure == "1" else [])])
+                listed = expanded([*methods_of(claim), *to_run(claim)])
                 names = [with_settings(name, claim) for name in listed]
                 for cell, name in zip(cells([preset], names, [0]), names, strict=True):
                     found.setdefault((preset, figure), {}).setdefault(cell.config_digest, name)

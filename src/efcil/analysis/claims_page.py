@@ -127,7 +127,8 @@ def counted(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> str
         partly, against = said.count({HOLDS, NOT_RUN}), said.count({FAILS, NOT_RUN})
         rest = len(said) - held - failed - idle - partly - against
         made = {c.numerics for row in verdicts for c in row[place].comparisons}
-        older = " (of older numerics, whose runs end otherwise today)" if made == {"1"} else ""
+        aged = made and all(int(version) < numerics.VERSION for version in made)
+        older = " (of older numerics, whose runs end otherwise today)" if aged else ""
         sentences.append(
             f"{scale}{older}: {held} hold ({partly} more where they were run), {failed} do not ({against} more), "
             f"{rest} are undecided, {idle} were not run."
@@ -195,7 +196,7 @@ def derivations() -> list[str]:
 def section(row: Sequence[Verdict], scales: Sequence[str], evidence: Evidence, drawn: set[str]) -> list[str]:
     """One claim with its numbers, its figure unless it was ``drawn`` above, and the commands that make them."""
     claim = row[0].claim
-    digits = max((MEASURES[name].digits for name in measures_of(claim)), key=len)
+    digits = MEASURES[measures_of(claim)[0]].digits
     lines = [f"## {claim['id']}", "", f"{claim['says']} ({claim['where']})"]
     if "note" in claim:
         lines += ["", " ".join(claim["note"].split())]
@@ -218,8 +219,10 @@ def section(row: Sequence[Verdict], scales: Sequence[str], evidence: Evidence, d
                     lines += ["", f"{name}: [picture]({place}.svg), [numbers]({place}.csv)."]
                     lines += [] if place in drawn else ["", f"![{name}]({place}.svg)"]
                     drawn.add(place)
-        lines += ["", cost(claim, scale, evidence)]
-    return [*lines, "", *(f"    {line}" for line in commands(claim, scales))]
+        if presets_of(claim, scale):
+            lines += ["", cost(claim, scale, evidence)]
+    how = [f"    {line}" for line in commands(claim, scales)]
+    return [*lines, "", *how] if how else lines
 
 
 def comparison_row(comparison: Comparison, digits: str) -> str:

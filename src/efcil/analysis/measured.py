@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -14,7 +14,7 @@ from efcil.analysis.runs import Run, leave_out
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.metrics import NAMES
-from efcil.bench.results import Cell, Results, Row, newest_rows, read_results
+from efcil.bench.results import Cell, Results, Row, all_seeds, read_results
 from efcil.bench.scenarios import resolve
 from efcil.errors import UserError
 
@@ -64,8 +64,8 @@ def measured_results(
     found, missing = [], []
     for cell in cells(presets, expanded(methods), [0]):
         resolve(cell.preset, cell.method, cell.seed, cell.changes)  # a wrong name is said now
-        seeds = sorted({int(key[3]) for key in rows if key[:3] == cell.key[:3]})
-        own = newest_rows(rows, [replace(cell, seed=seed) for seed in seeds])
+        today, older = all_seeds(rows, cell)
+        own = today or older
         found += [_measured_row(cell, row, NAMES) for row in own]
         missing += [] if own else [f"no run of {cell.label} on {cell.preset}{_near(cell, rows)}"]
     if not found:

@@ -49,8 +49,9 @@ class Job:
             return {}
 
     def has_states(self, wanted: bool) -> bool:
-        """Whether the run has kept the states that are wanted of it."""
-        return not wanted or states_size(self.folder)[0] > 0
+        """Whether the run has kept the states that are wanted of it, after every one of its steps."""
+        metrics = self.metrics() if wanted else {}
+        return not wanted or (metrics.get("finished", False) and states_size(self.folder)[0] >= len(metrics["steps"]))
 
 
 def cells(presets: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Cell]:

@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
@@ -36,6 +36,7 @@ from efcil.errors import UserError
 
 KEY = ("preset", "method", "changes", "seed")
 IDENTITY = (*KEY, "numerics", "config_digest")  # what makes two rows two
+MADE = ("preset", "method", "config_digest", "numerics")  # what two seeds of one cell have in common
 FIRST_COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
 COLUMNS = (*FIRST_COLUMNS, "config_digest", "numerics")
 UNRECORDED = {"config_digest": "", "numerics": "1"}  # tables of numerics version 1 had neither column
@@ -252,6 +253,19 @@ def newest_rows(results: Results, cells: Iterable[Cell]) -> list[Row]:
             current = alike.get(members[0].settings) or max(alike.values(), key=len)
         found += current
     return found
+
+
+def all_seeds(results: Results, cell: Cell) -> tuple[list[Row], list[Row]]:
+    """The rows of a cell with whatever seed: today's, in whatever way their settings are written, and older ones.
+
+    The defaults of older numerics were others, so that theirs are the rows of the same name.
+    """
+    made = cell.preset, cell.method, cell.config_digest, str(numerics.VERSION)
+    today = [row for row in results.values() if tuple(row[name] for name in MADE) == made]
+    older = {key: row for key, row in results.items() if int(row["numerics"]) < numerics.VERSION}
+    seeds = sorted({int(key[3]) for key in older if key[:3] == cell.key[:3]})
+    once = {row["seed"]: row for row in today}
+    return list(once.values()), newest_rows(older, [replace(cell, seed=seed) for seed in seeds])
 
 
 def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:

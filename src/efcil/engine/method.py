@@ -68,13 +68,17 @@ class Method:
         """The optimiser settings of this task."""
         return ctx.config.first if ctx.first else ctx.config.incremental
 
+    def idle(self, frozen: bool, first: bool) -> bool:
+        """Whether a task has no epochs, given whether the backbone is frozen from the beginning."""
+        return self.freezes_backbone and (frozen or not first)
+
     def work(self, config: ClassifierConfig, images: list[int]) -> list[int]:
         """How many images pass through the epochs of each task, given how many each has; it tells the time left."""
         first = images[0] * config.first.epochs * max(1, config.first.turns)
-        later = 0 if self.freezes_backbone else config.incremental.epochs * self.shown_per_image
+        later = 0 if self.idle(frozen=False, first=False) else config.incremental.epochs * self.shown_per_image
         return [first, *(count * later for count in images[1:])]
 
-    def passes_after(self, first: bool) -> int:
+    def passes_after(self, ctx: Context) -> int:
         """How often all images of a task pass through a network once its epochs are done; it tells the time needed."""
         return 1
 
@@ -96,7 +100,7 @@ class Method:
 
     def parameters(self, ctx: Context) -> list[dict[str, Any]]:
         """Groups of what is trained; an empty list means no epoch is run. Default: backbone and newest head."""
-        if self.freezes_backbone and (ctx.model.frozen_backbone or not ctx.first):
+        if self.idle(ctx.model.frozen_backbone, ctx.first):
             return []
         return parameter_groups(ctx, self.training(ctx), [ctx.model.newest])
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from efcil.config import Training
 from efcil.engine.context import Context, View
+from efcil.engine.device import kept_randomness
 from efcil.engine.method import Method
 
 T = TypeVar("T", bound=Training)
@@ -131,9 +132,10 @@ def measured_costs(ctx: Context, method: Method, trains: bool) -> Costs:
     images = len(ctx.images)
     looking = seconds_of(look) / len(rows)
     learning = seconds_of(learn) / len(rows) if trains else 0.0
-    looks = images * method.passes_after(ctx.first) + (0 if ctx.model.frozen_backbone else 2 * min(CHECKED, images))
+    looks = images * method.passes_after(ctx) + (0 if ctx.model.frozen_backbone else 2 * min(CHECKED, images))
     made = 0 if ctx.first else method.generated_before
-    rest = looks * looking + made * learning + method.seconds_after(ctx)
+    with kept_randomness(ctx.device):
+        rest = looks * looking + made * learning + method.seconds_after(ctx)
     return Costs(epoch_images(ctx, method) * learning, rest)
 
 

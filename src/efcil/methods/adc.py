@@ -46,8 +46,8 @@ class ADC(Distilling):
         self.options = options
         self.means = torch.empty(0)  # (m, n)
 
-    def passes_after(self, first: bool) -> int:
-        return 1 if first else 2
+    def passes_after(self, ctx: Context) -> int:
+        return 1 if ctx.first else 2
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)

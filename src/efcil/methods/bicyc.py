@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from efcil.config import at_least
 from efcil.engine.context import Batch, Context
 from efcil.engine.method import Terms
+from efcil.engine.plan import seconds_of
 from efcil.engine.progress import Report, unreported
 from efcil.parts.bottleneck import Bottlenecked, anti_collapse_loss, widened_map
 from efcil.parts.compensators import Gaussians, pushed_forward, standard_draws
@@ -44,7 +46,7 @@ class Adaptation:
 
     def rate(self, epoch: int) -> float:
         """The learning rate of this epoch."""
-        return float(self.lr * FACTOR ** sum(epoch >= round(milestone * self.epochs) for milestone in MILESTONES))
+        return float(self.lr * FACTOR ** sum(epoch / self.epochs >= milestone for milestone in MILESTONES))
 
 
 class BiCyc(Bottlenecked):
@@ -60,7 +62,7 @@ class BiCyc(Bottlenecked):
         adaptation: Adaptation = field(default_factory=Adaptation)
         """Settings of the phase in which the map is trained on alone."""
         draws: int = 10_000
-        """Draws of each old Gaussian that the map is applied to."""
+        """Draws of each old Gaussian that the map is applied to; more than z has numbers, whatever is set."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -75,9 +77,9 @@ class BiCyc(Bottlenecked):
         two_way = two_way_terms(old, new, self.maps["forth"], self.maps["back"], self.options, ctx.rng)
         return {**self.shared_terms(new, batch.y - ctx.known), **two_way}
 
-    def passes_after(self, first: bool) -> int:
+    def passes_after(self, ctx: Context) -> int:
         settings = self.options.adaptation
-        return 1 if first else 1 + 2 * min(settings.views, settings.epochs)
+        return 1 if ctx.first else 1 + 2 * min(settings.views, settings.epochs)
 
     def moved(self, ctx: Context, bottleneck: Tensor) -> Gaussians:
         """By A, trained on for itself: each Gaussian becomes that of its draws after the map."""
@@ -85,9 +87,33 @@ class BiCyc(Bottlenecked):
         views = [self.views(ctx, bottleneck) for _ in range(min(o.adaptation.views, o.adaptation.epochs))]
         psi = copy.deepcopy(self.maps["forth"])
         adapt(psi, views, o.adaptation, o.alpha, o.beta, ctx.rng, ctx.report("adapting the map"))
-        noise = standard_draws(o.draws, self.means, ctx.rng)
+        noise = self.noise(ctx.rng)
         with torch.no_grad():
             return pushed_forward(self.means, self.covariance_factors.mT.unbind(), psi, noise)
+
+    def noise(self, rng: torch.Generator) -> Tensor:
+        """Standard draws, so many that their covariance has full rank."""
+        return standard_draws(max(self.options.draws, self.means.shape[1] + 1), self.means, rng)
+
+    def seconds_after(self, ctx: Context) -> float:
+        """Steps of the adaptation, and the draws of each old class."""
+        if ctx.first:
+            return 0.0
+        settings, rng, images = self.options.adaptation, torch.Generator(), len(ctx.images)
+        one = replace(settings, epochs=1)
+        rows = torch.rand(min(settings.batch_size, images), self.means.shape[1]).to(self.means)
+        psi = widened_map(self.means.shape[1]).to(self.means)
+        noise, factor = self.noise(rng), self.covariance_factors[0].mT
+
+        def step() -> None:
+            adapt(psi, [(rows, rows)], one, self.options.alpha, self.options.beta, rng)
+
+        def push() -> None:
+            with torch.no_grad():
+                pushed_forward(self.means[:1], [factor], psi, noise)
+
+        steps = settings.epochs * math.ceil(images / settings.batch_size)
+        return float(steps * seconds_of(step) + len(self.means) * seconds_of(push))
 
 
 def adapt(

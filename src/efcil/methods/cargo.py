@@ -10,7 +10,7 @@ earlier layers too; and classes are told apart by the discriminant of the Gaussi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -68,8 +68,8 @@ class Cargo(Method):
             own = ctx.model.learner.feature_dim
             self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
 
-    def parameters(self, ctx: Context) -> list[dict[str, Any]]:
-        return [] if ctx.model.frozen_backbone else super().parameters(ctx)  # no answer comes from a head
+    def idle(self, frozen: bool, first: bool) -> bool:
+        return frozen  # no answer comes from a head
 
     def loss(self, ctx: Context, batch: Batch) -> Terms:
         """Cross-entropy among the new classes, and the drift from the old features in units of a class's spread.
@@ -87,7 +87,7 @@ class Cargo(Method):
         if ctx.first and (shows := self._anchor(ctx)):
             ctx.model.add_anchor(shows)
         (features,) = ctx.extract(ctx.model, augmented=False)
-        if not ctx.first:
+        if not (ctx.first or ctx.model.frozen_backbone):
             with ctx.phase("drift"):
                 self._change(self.gaussians.carried(self.drift(ctx, features)))
         new = CarriedGaussians.of(features, ctx.columns, self.options.rank)
@@ -107,9 +107,11 @@ class Cargo(Method):
         old, new = torch.cat([plain, seen_before]), torch.cat([features[:, -now.feature_dim :], seen])
         return fitted(old, new, ctx.columns.repeat(2))
 
-    def passes_after(self, first: bool) -> int:
+    def passes_after(self, ctx: Context) -> int:
         """The new network sees the images; later in both views, as the old one does; and the anchor does."""
-        return (1 if first else 4) + int(self.options.anchor != "none")
+        if ctx.model.frozen_backbone:
+            return 1
+        return (1 if ctx.first else 4) + int(self.options.anchor != "none")
 
     def seconds_after(self, ctx: Context) -> float:
         """What is remembered of each class, the inverse of the covariance, and the decompositions of the map."""
@@ -128,7 +130,7 @@ class Cargo(Method):
             vectors: Tensor = torch.linalg.eigh(torch.eye(size, dtype=torch.float64, device=ctx.device)).eigenvectors
             return vectors
 
-        maps = 0.0 if ctx.first else (1 + FOLDS) * seconds_at(own, decompose)
+        maps = 0.0 if ctx.first or ctx.model.frozen_backbone else (1 + FOLDS) * seconds_at(own, decompose)
         return maps + ctx.classes * seconds_at(whole, remember, power=1) + seconds_at(whole, invert)
 
     @property

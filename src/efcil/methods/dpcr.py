@@ -51,8 +51,8 @@ class DPCR(Distilling):
         self.counts = torch.empty(0, dtype=torch.int64)  # n_c, (m,)
         self.weight = torch.empty(0)  # Ŵ, (n, m)
 
-    def passes_after(self, first: bool) -> int:
-        return 2 if first else 3
+    def passes_after(self, ctx: Context) -> int:
+        return 2 if ctx.first else 3
 
     def after_task(self, ctx: Context) -> None:
         if ctx.old is None:

@@ -54,9 +54,9 @@ class EFCPlusPlus(Consolidating):
                 self.rebalance(ctx)  # prototype re-balancing of W_t (Eq. 13)
         self.memory.remember(ctx)  # P_{1:t} ← P_{1:t−1} ∪ P_t and E_t ← EFM(X_t, M_t)
 
-    def passes_after(self, first: bool) -> int:
+    def passes_after(self, ctx: Context) -> int:
         settings = self.options.rebalancing
-        return super().passes_after(first) + (0 if first else min(settings.views, settings.epochs))
+        return super().passes_after(ctx) + (0 if ctx.first else min(settings.views, settings.epochs))
 
     def seconds_after(self, ctx: Context) -> float:
         return 0.0 if ctx.first else rebalancing_seconds(ctx, self.memory.prototypes, self.options.rebalancing)

@@ -118,8 +118,8 @@ class GATF(Bottlenecked):
 
     # After the epochs
 
-    def passes_after(self, first: bool) -> int:
-        return 1 if first or self.options.anchor == "moving" else 3
+    def passes_after(self, ctx: Context) -> int:
+        return 1 if ctx.first or self.options.anchor == "moving" else 3
 
     def after_task(self, ctx: Context) -> None:
         super().after_task(ctx)

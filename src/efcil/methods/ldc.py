@@ -39,8 +39,8 @@ class LDC(Distilling):
         self.options = options
         self.means = torch.empty(0)  # (m, n)
 
-    def passes_after(self, first: bool) -> int:
-        return 1 if first else 3
+    def passes_after(self, ctx: Context) -> int:
+        return 1 if ctx.first else 3
 
     def after_task(self, ctx: Context) -> None:
         (features,) = ctx.extract(ctx.model, augmented=False)

@@ -54,8 +54,8 @@ class SDC(Method):
             "distillation": self.options.tradeoff / 2 * drift.square().sum(),
         }
 
-    def passes_after(self, first: bool) -> int:
-        return 1 if first else 2
+    def passes_after(self, ctx: Context) -> int:
+        return 1 if ctx.first else 2
 
     def after_task(self, ctx: Context) -> None:
         (new,) = ctx.extract(ctx.model, augmented=False)

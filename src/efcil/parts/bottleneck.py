@@ -99,8 +99,8 @@ class Bottlenecked(Method):
 
     # After the epochs
 
-    def passes_after(self, first: bool) -> int:
-        return 1 if first else 3
+    def passes_after(self, ctx: Context) -> int:
+        return 1 if ctx.first else 3
 
     def after_task(self, ctx: Context) -> None:
         bottleneck = self.trained["bottleneck"].detach().clone()

@@ -178,9 +178,9 @@ class Consolidating(Method):
     def needs_past(self) -> bool:
         return self.memory.needs_past
 
-    def passes_after(self, first: bool) -> int:
+    def passes_after(self, ctx: Context) -> int:
         """For the statistics of the new classes, and through both networks for the drift of the old ones."""
-        return 1 if first or self.options.drift in ("none", "oracle") else 3
+        return 1 if ctx.first or self.options.drift in ("none", "oracle") else 3
 
     def drawn(self, per_class: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """From N(p_c, Σ_c + 1e-5 I) of every class."""
