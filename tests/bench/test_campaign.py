@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,8 +79,10 @@ def test_every_grid_can_be_resolved() -> None:
     for name in GRIDS:
         for cell in cells(["cifar100-cold10-cpu"], expanded([f"@{name}"]), [0]):
             build_method(cell.method, resolve(cell.preset, cell.method, 0, cell.changes).classifier.options)
-            if name != "recipe":  # every other grid compares methods, which all learn by the recipe of the preset
+            if name not in ("recipe", "trials"):  # others compare methods, which learn by the recipe of the preset
                 assert all(change.startswith(("options.", "stream.")) for change in cell.changes)
+    tried = Counter(cell.method for cell in cells(["cifar100-cold10-fast"], expanded(["@trials"]), [7]))
+    assert tried == dict.fromkeys(GRIDS["table2"].methods, 4)  # none was given more than another
     assert expanded(["@table5", "efc", "efc++"]) == ["efc++", "efc++:options.drift=none", "efc"]
     with pytest.raises(UserError, match="did you mean"):
         expanded(["@table1"])

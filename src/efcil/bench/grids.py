@@ -30,6 +30,11 @@ def weights(regularizer: str, values: Iterable[float]) -> tuple[str, ...]:
     return variants(regularizer=[regularizer], lambda_regularizer=values)
 
 
+def tried(method: str, setting: str, values: Iterable[object]) -> tuple[str, ...]:
+    """One setting of a method with each of these values: ``lwf:options.lambda_lwf=3``."""
+    return tuple(f"{method}:{setting}={value}" for value in values)
+
+
 def covariances(**choices: Iterable[object]) -> tuple[str, ...]:
     return variants(**{f"kept_covariance.{name}": values for name, values in choices.items()})
 
@@ -112,6 +117,25 @@ GRIDS = {
             "finetune:augmentation=trivial",
             "finetune:augmentation=trivial,first.label_smoothing=0.1",
             "finetune:backbone=resnet18,width=16,stem_stride=2",
+        ),
+    ),
+    "trials": Grid(
+        "four settings of each method of Table 2, tried for the fast presets (with --set stream.tasks=2)",
+        (
+            *tried("ewc", "options.lambda_efim", (500, 5000, 20000, 100000)),
+            *tried("lwf", "options.lambda_lwf", (3, 10, 30, 100)),
+            *tried("pass", "incremental.lr", (0.0003, 0.001, 0.003, 0.01)),
+            *tried("fusion", "incremental.lr", (0.0001, 0.0003, 0.001, 0.003)),
+            *tried("fetril", "options.svm_c", (0.1, 1, 10, 100)),
+            *tried("ssre", "incremental.lr", (0.0003, 0.001, 0.003, 0.01)),
+            *tried("fecam", "options.gamma1", (0.3, 1, 3, 10)),
+            *tried("abd", "incremental.lr", (0.01, 0.03, 0.1, 0.3)),
+            *tried("r-dfcil", "incremental.lr", (0.01, 0.03, 0.05, 0.1)),
+            *(
+                f"{method}:options.lambda_efm={weight},options.eta={eta}"
+                for method in ("efc", "efc++")
+                for weight, eta in ((1, 0.03), (3, 0.03), (3, 0.01), (1, 0.1))
+            ),
         ),
     ),
     "compensators": Grid(
