@@ -305,9 +305,22 @@ def test_a_claim_says_how_long_the_runs_take_that_are_not_there() -> None:
     assert cost({**claim, "seeds": "4-6"}, "cpu", Evidence(results_of(whole))).startswith("6 of 9 ")
 
 
+def test_settings_with_two_names_are_compared_and_run_once() -> None:
+    """On the presets of one core the η of the preset is 0.1, which λ = 0 has too."""
+    claim = next(claim for claim in claims() if claim["id"] == "squared-distillation")
+    rows = results_of({"efc++": [30.0] * 3, "efc++:options.lambda_efm=0,options.eta=0.1": [29.0, 29.1, 29.2]})
+    verdict = decided(claim, Evidence(rows), "cpu")
+    assert [comparison.what for comparison in verdict.comparisons] == ["efc++ > efc++:options.lambda_efm=0"]
+    assert all(len(missing) in (2, 3) for missing in verdict.missing.values())
+    assert cost({**claim, "scenarios": ["cifar100-cold10"]}, "cpu", Evidence(rows)).startswith("6 of 20 ")
+
+
 def test_a_command_names_presets_that_can_be_run_and_decide() -> None:
     listed = {claim["id"]: claim for claim in claims()}
     assert "--presets cifar100-warm10-fast " in commands(listed["cargo-warm"], ["cpu"])[0]  # ours: where it is decided
+    sets, folders = commands(listed["cargo-plain-images"], ["fast"])  # images of one command are in one place
+    assert "--presets cifar100-cold10-fast,cifar100-warm10-fast --seeds 0-4 --data-root DIR --methods" in sets
+    assert "--presets pacs-fast --seeds 0-4 --data-root DIR/pacs --methods" in folders
     other = listed["domains-lead"]
     assert not commands(other, ["cpu"])  # there is no preset of the paper's size
     verdict = decided(other, Evidence({}), "cpu")
@@ -378,9 +391,12 @@ def test_the_command_tells_a_line_for_each_claim_or_all_about_some(
     assert "**fast: not run**" in told and "    efcil bench --presets cifar100-warm10-fast" in told
     assert main(["claims", "rank", "--results", str(table), "--json"]) == 0
     assert [claim["id"] for claim in json.loads(capsys.readouterr().out)] == ["rank"]
-    assert main(["claims", "cargo-damping", "rank", "cargo-w", "--results", str(table)]) == 0  # or how they begin
-    begun = [line for line in capsys.readouterr().out.splitlines() if line.startswith("## ")]
-    assert begun == ["## cargo-damping", "## rank", "## cargo-warm"]
+    assert main(["claims", "time-f", "rank", "cargo-damping", "--results", str(table), "--scales", "fast,fast"]) == 0
+    told = capsys.readouterr().out
+    begun = [line for line in told.splitlines() if line.startswith("## ")]  # or how they begin
+    assert begun[:2] == ["## time-frozen", "## rank"] and len(begun) > 3
+    assert all(line.startswith("## cargo-damping-") for line in begun[2:])
+    assert told.count("**fast: ") == len(begun)  # one verdict each
     assert main(["claims", "ranks", "--results", str(table)]) == 2
     assert "There is no claim called 'ranks'; did you mean rank" in capsys.readouterr().err
     assert main(["claims", "rank", "--results", str(table), "--out", str(tmp_path / "page.md")]) == 2

@@ -13,11 +13,11 @@ import efcil.analysis.claims
 from efcil.analysis.claims import FAILS, HOLDS, NOT_RUN, OPEN, claims, decided, measures_of
 from efcil.analysis.claims_commands import cost
 from efcil.analysis.claims_evidence import Evidence, Run, figure_path, read_figure
-from efcil.analysis.claims_figures import gather, wanted
+from efcil.analysis.claims_figures import FIGURES, draw, gather, wanted
 from efcil.analysis.claims_measures import MEASURES
 from efcil.analysis.claims_page import section
 from efcil.analysis.runs import found_runs
-from efcil.analysis.style import as_csv
+from efcil.analysis.style import as_csv, pyplot
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.runs import Unwatched, run
@@ -378,6 +378,24 @@ def test_figure_1_is_gathered_seed_by_seed_and_runs_without_states_are_named(tmp
     for found, method in zip(values, frozen, strict=True):
         own = next(row for row in rows if row["method"] == method)
         assert found[Run(numerics.VERSION, 1)] == pytest.approx(best - float(own["probe_accuracy"]), abs=1e-3)
+
+
+def test_a_picture_shows_runs_that_count_and_no_older_ones_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: Rows = []
+
+    def draw_bars(rows: Rows) -> Any:
+        shown[:] = rows
+        return pyplot().figure()
+
+    monkeypatch.setitem(FIGURES, "12", (FIGURES["12"][0], draw_bars))
+    runs = [("efc++", 0, 1, "a"), ("efc++", 0, 2, "a"), ("efc++", 1, 2, "gone"), ("efc", 0, 1, "b")]
+    about = [dict(zip(("method", "seed", "numerics", "config_digest"), run, strict=True)) for run in runs]
+    path = tmp_path / "figure12.csv"
+    path.write_text(as_csv([{**row, "step": 1, "phase": "training", "seconds": 5} for row in about]))
+    draw(path, "12", {"a", "b"})
+    assert [(row["run"], row["numerics"]) for row in shown] == [("efc++, seed 0", 2), ("efc, seed 0", 1)]
 
 
 def test_a_figure_wants_the_runs_of_its_claims() -> None:

@@ -150,8 +150,18 @@ def test_how_many_tasks_were_learnt_is_no_setting_to_go_on_with() -> None:
     assert asked.tasks == 2
     best = {"settings": [], "per_step_accuracy": 40.0, "trial": 3}
     assert "2 tasks" in (text := tuning.best_preset(asked, best)) and "stream" not in yaml.safe_load(text)
-    with pytest.raises(UserError, match=r"--tasks 3 and stream\.tasks=2 say the same thing twice"):
+    with pytest.raises(UserError, match=r"--tasks 3 and --set stream\.tasks=2 say the same twice"):
         question(changes=(*CHANGES, "stream.tasks=2"), tasks=3)
+
+
+def test_a_preset_of_few_tasks_is_tuned_on_fewer_and_keeps_its_own(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("like: digits-warm4\nstream: {tasks: 3}\n")
+    for tasks, learnt in ((2, 2), (None, 3), (4, 3)):
+        asked = ask(str(own), "finetune", 0, "plasticity", ["incremental.lr=0..1"], [], tasks, None)
+        assert asked.tasks == learnt
+        text = tuning.best_preset(asked, {"settings": [], "plasticity": 40.0, "trial": 3})
+        assert yaml.safe_load(text)["stream"] == {"tasks": 3}
 
 
 def test_less_forgetting_is_better(tmp_path: Path) -> None:

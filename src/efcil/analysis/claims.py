@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
@@ -150,14 +151,23 @@ def compared(claim: Mapping[str, Any], presets: Sequence[str], evidence: Evidenc
             here, there = (lead(claim, preset, evidence) for preset in presets)
             yield f"{better} − {worse} on {presets[0]} > on {presets[1]}", presets[0], ">", here, there
         return
+    ahead = f" + {claim['by']}" if "by" in claim else ""
     for preset in presets:
+        once = set()  # some settings are a preset's own, under another name
         for left, relation, right in claim["compare"]:
-            for better in sides(left):
-                for worse in sides(right):
-                    if better != worse:
-                        values = both_values(claim, preset, evidence, better, worse)
-                        ahead = f" + {claim['by']}" if "by" in claim else ""
-                        yield f"{better} {relation} {worse}{ahead}", preset, relation, *values
+            for better, worse in product(sides(left), sides(right)):
+                compares = tuple(meaning(claim, preset, evidence, side) for side in (better, worse))
+                if compares[0] != compares[1] and (relation, compares) not in once:
+                    once.add((relation, compares))
+                    values = both_values(claim, preset, evidence, better, worse)
+                    yield f"{better} {relation} {worse}{ahead}", preset, relation, *values
+
+
+def meaning(claim: Mapping[str, Any], preset: str, evidence: Evidence, side: Side) -> Side:
+    """What a side stands for, however its settings are written: a method by the digest of all that it is run with."""
+    if isinstance(side, float) or "method" in claim:
+        return side
+    return evidence.cell(preset, with_settings(side, claim)).config_digest
 
 
 def sides(part: Side | Sequence[Side]) -> list[Side]:

@@ -12,7 +12,7 @@ from efcil.analysis.claims_measures import MEASURES
 from efcil.bench.campaign import seed_list
 from efcil.bench.estimates import hours_text
 from efcil.bench.grids import expanded
-from efcil.bench.scenarios import preset_names
+from efcil.bench.scenarios import preset_names, resolve
 from efcil.engine import numerics
 
 NEED_STATES = {"3", "5", "9"}  # figures of the classifiers after every step
@@ -42,13 +42,23 @@ def commands(claim: Mapping[str, Any], scales: Sequence[str]) -> list[str]:
     presets = presets or [preset for preset in elsewhere if preset in preset_names()]
     if not presets:
         return []
-    changes = "".join(f" --set {change}" for change in claim.get("settings", ()))
-    bench = f"efcil bench --presets {','.join(presets)} --seeds {seeds_of(claim)} --data-root DIR{changes}"
-    bench += f" --methods {' '.join(to_run(claim))}"
-    if not figures_of(claim):
-        return [bench]
-    states = " --keep-states" if NEED_STATES & set(figures_of(claim)) else ""
-    return [f"{bench} --out runs{states}", "efcil claims --runs runs --data-root DIR --out CLAIMS.md"]
+    together: dict[str, list[str]] = {}
+    for preset in presets:
+        together.setdefault(images_of(preset), []).append(preset)
+    rest = "".join(f" --set {change}" for change in claim.get("settings", ())) + f" --methods {' '.join(to_run(claim))}"
+    if figures_of(claim):
+        rest += " --out runs" + (" --keep-states" if NEED_STATES & set(figures_of(claim)) else "")
+    benches = [
+        f"efcil bench --presets {','.join(own)} --seeds {seeds_of(claim)} --data-root {root}{rest}"
+        for root, own in together.items()
+    ]
+    return [*benches, *(["efcil claims --runs runs --data-root DIR --out CLAIMS.md"] if figures_of(claim) else [])]
+
+
+def images_of(preset: str) -> str:
+    """Where a preset finds its images, beside other sets: one of plain folders is called as its preset begins."""
+    plain = resolve(preset, "efc++", 0).data.name in ("folder", "domains")
+    return f"DIR/{preset.partition('-')[0]}" if plain else "DIR"
 
 
 def cost(claim: Mapping[str, Any], scale: str, evidence: Evidence) -> str:
@@ -58,7 +68,8 @@ def cost(claim: Mapping[str, Any], scale: str, evidence: Evidence) -> str:
     there = left = unknown = 0
     seconds = 0.0
     for preset in presets_of(claim, scale):
-        methods = [with_settings(method, claim) for method in expanded(to_run(claim))]
+        named = [with_settings(method, claim) for method in expanded(to_run(claim))]
+        methods = {evidence.cell(preset, method).config_digest: method for method in reversed(named)}.values()
         timed = {method: evidence.values(preset, method, "seconds") for method in methods}
         any_timed = [value for own in timed.values() for value in own.values()]
         for method, own in timed.items():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from efcil.analysis.claims_measures import MEASURES, Measure
 from efcil.bench.campaign import cells
-from efcil.bench.results import Results, Row, all_seeds
+from efcil.bench.results import Cell, Results, Row, all_seeds
 from efcil.errors import UserError, unknown
 
 FIGURES = Path("results/figures")
@@ -61,6 +61,7 @@ class Evidence:
 
     results: Results
     figures: Path = FIGURES
+    _cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     _files: dict[Path, list[Row]] = field(default_factory=dict)
     _runs: dict[tuple[str, str, str], dict[Run, list[Row]]] = field(default_factory=dict)
 
@@ -73,6 +74,12 @@ class Evidence:
         found = {run: self._number(measure, own, preset) for run, own in rows.items()}
         return {run: number for run, number in found.items() if number is not None}
 
+    def cell(self, preset: str, method: str) -> Cell:
+        """What a run of this method is today; looked up once, since settings resolve slowly."""
+        if (preset, method) not in self._cells:
+            (self._cells[preset, method],) = cells([preset], [method], [0])
+        return self._cells[preset, method]
+
     def has_figure(self, preset: str, figure: str) -> bool:
         return figure_path(self.figures, preset, figure).exists()
 
@@ -84,7 +91,7 @@ class Evidence:
             raise UserError(f"{where} lacks a number or has a wrong one ({error}); make it anew.") from None
 
     def _rows(self, preset: str, method: str, figure: str) -> dict[Run, list[Row]]:
-        """The rows of a figure, or else of the results, by run; looked up once, since settings resolve slowly."""
+        """The rows of a figure, or else of the results, by run; looked up once."""
         key = preset, method, figure
         if key not in self._runs:
             of = self._of_figure(preset, method, figure) if figure else self._of_results(preset, method)
@@ -92,18 +99,17 @@ class Evidence:
         return self._runs[key]
 
     def _of_results(self, preset: str, method: str) -> dict[Run, list[Row]]:
-        (cell,) = cells([preset], [method], [0])
-        today, older = all_seeds(self.results, cell)
+        today, older = all_seeds(self.results, self.cell(preset, method))
         return {run_of(row): [row] for row in (*today, *older)}
 
     def _of_figure(self, preset: str, method: str, figure: str) -> dict[Run, list[Row]]:
         path = figure_path(self.figures, preset, figure)
         if path not in self._files:
             self._files[path] = read_figure(path)
-        (cell,) = cells([preset], [method], [0])
+        digest = self.cell(preset, method).config_digest
         found: dict[Run, list[Row]] = {}
         for row in self._files[path]:
-            if row["config_digest"] == cell.config_digest:
+            if row["config_digest"] == digest:
                 found.setdefault(run_of(row), []).append(row)
         return found
 

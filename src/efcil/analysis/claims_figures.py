@@ -7,7 +7,7 @@ already is not made again, so that runs can be added as they end.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def gather(
             write_text(path, as_csv(sorted(everything, key=lambda row: (row["method"], int(row["seed"])))))
             said += [f"{run.label}, seed {run.seed}" for run in group]
         if said:
-            draw(path, figure)
+            draw(path, figure, methods)
             yield f"{path}: {'; '.join(said)}"
 
 
@@ -131,9 +131,15 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in IDENTITY[1:])
 
 
-def draw(path: Path, figure: str) -> None:
-    """The picture of a figure's CSV, beside it."""
-    rows = [{name: number(value) for name, value in row.items()} for row in read_figure(path)]
+def draw(path: Path, figure: str, digests: Container[str]) -> None:
+    """The picture of a figure's CSV, beside it: of runs with these digests, each method in its newest numerics."""
+    rows = [
+        {name: number(value) for name, value in row.items()}
+        for row in read_figure(path)
+        if row["config_digest"] in digests
+    ]
+    newest = {row["method"]: row["numerics"] for row in sorted(rows, key=lambda row: row["numerics"])}
+    rows = [row for row in rows if row["numerics"] == newest[row["method"]]]
     if figure in FIRST_SEED:
         first = {row["method"]: row["seed"] for row in reversed(rows)}
         rows = [row for row in rows if row["seed"] == first[row["method"]]]

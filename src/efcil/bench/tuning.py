@@ -102,15 +102,19 @@ def ask(
     if tasks is not None and tasks < 1:
         raise UserError(f"--tasks takes the number of tasks to learn, at least 1, not {tasks}.")
     config = resolve(preset, method, seed, changes)
-    if tasks is not None and config.stream.tasks is not None:
-        raise UserError(f"--tasks {tasks} and stream.tasks={config.stream.tasks} say the same thing twice; give one.")
-    tasks = tasks or config.stream.tasks
+    if tasks is not None and any(map(says_tasks, changes)):
+        raise UserError(f"--tasks {tasks} and --set stream.tasks={config.stream.tasks} say the same twice; give one.")
+    tasks = min(filter(None, (tasks, config.stream.tasks)), default=None)  # a preset of one's own may have some
     held_out = set_aside(config, data_root)
     digest, version = config_digest(config), numerics.VERSION
     asked = Question(preset, method, seed, goal, tuple(search), tuple(changes), held_out, tasks, digest, version)
     if not asked.dimensions:
         raise UserError("There is nothing to choose; give --search FIELD=LOW..HIGH or --search 'FIELD=A|B'.")
     return asked
+
+
+def says_tasks(change: str) -> bool:
+    return "tasks" in parse_change(change).get("stream", {})
 
 
 def set_aside(config: RunConfig, data_root: Path | None) -> int:
@@ -361,12 +365,11 @@ def best_preset(question: Question, best: dict[str, Any]) -> str:
     """The preset with the settings of a trial, measured on its test images again; `efcil run` takes it."""
     is_file = question.preset.endswith((".yaml", ".yml"))
     content: dict[str, Any] = read_sections(question.preset, True) if is_file else {"like": question.preset}
-    for change in (*question.changes, *best["settings"]):
+    for change in (*(change for change in question.changes if not says_tasks(change)), *best["settings"]):
         section, value = next(iter(parse_change(change).items()))
         where = {"methods": {question.method: value}} if section == "classifier" else {section: value}
         content = merge(content, where)
-    for section, name in (("data", "held_out"), ("stream", "tasks")):  # what the question was asked with, no answer
-        content[section] = {key: value for key, value in (content.get(section) or {}).items() if key != name}
+    content["data"] = {key: value for key, value in (content.get("data") or {}).items() if key != "held_out"}
     reached = f"{question.goal} {best[question.goal]:.2f} on {question.held_out} held-out images per class"
     tasks = f", {question.tasks} tasks" if question.tasks else ""
     order = ("like", *SECTIONS, "methods")

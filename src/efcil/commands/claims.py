@@ -53,7 +53,7 @@ def claims(args: argparse.Namespace) -> None:
     from efcil.commands.output import print_rows
     from efcil.engine.state import write_text
 
-    results, scales = read_existing_results(args.results), args.scales.split(",")
+    results, scales = read_existing_results(args.results), list(dict.fromkeys(args.scales.split(",")))
     checked(scales)
     if args.names and args.out:
         raise UserError("The page has all claims; give either --out, or names of claims to read here.")
