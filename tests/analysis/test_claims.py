@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from efcil.analysis.claims import (
 from efcil.analysis.claims_commands import commands, cost
 from efcil.analysis.claims_evidence import Evidence, Run, of_one_version
 from efcil.analysis.claims_measures import MEASURES
-from efcil.analysis.claims_page import counted, page, section, summary
+from efcil.analysis.claims_page import chance, counted, more_in_part, page, section, summary
 from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.results import COLUMNS, Results
@@ -158,7 +159,9 @@ def test_what_was_run_in_part_is_counted_apart() -> None:
     rows = [{**CLAIM, "scenarios": scenarios, "compare": [[left, ">", [right]]]} for left, right in sides]
     rows += [{**row, "scenarios": scenarios[:1]} for row in rows[:2]]
     said = counted([[decided(row, results, "cpu")] for row in rows], ["cpu"])
-    assert said.endswith("1 hold (1 more where they were run), 1 do not (1 more), 1 are undecided, 1 were not run.")
+    assert said.endswith(f"1 hold{more_in_part(1)}, 1 do not{more_in_part(1)}, 1 are undecided, 1 were not run.")
+    assert "(2 more on those of their presets that were run)" in more_in_part(2) and not more_in_part(0)
+    assert [chance(p) for p in (math.nan, 0.0312, 0.0004)] == ["", "0.031", "< 0.001"]
 
 
 def test_a_number_stands_for_itself_and_a_margin_can_be_a_share() -> None:
@@ -342,7 +345,7 @@ def test_the_page_tells_every_claim_and_its_numbers() -> None:
     evidence = Evidence(results_of({"efc++": [30.0, 31.0, 32.0], "efc": [20.0, 21.1, 22.0], "r-dfcil": [29.0]}))
     text = page([[decided(claim, evidence, "cpu")] for claim in claims()], ["cpu"], evidence)
     assert all(entry["says"] in text for entry in (*claims(), *proofs()))
-    row = "| `efc++ > efc` (holds) | cifar100-cold10-cpu | 3 | 31.0 | 21.0 | +10.0 ± 0.1 | 0.000 | 2 |"
+    row = "| `efc++ > efc` (holds) | cifar100-cold10-cpu | 3 | 31.0 | 21.0 | +10.0 ± 0.1 | < 0.001 | 2 |"
     assert row in text
     assert "| `efc++ > r-dfcil` | cifar100-cold10-cpu | 1 | 30.0 | 29.0 | +1.0 |  | 2 |" in text
     assert "| `r-dfcil` | 42.1 | 29.0 (1 seed) |" in text and "| `efc` | 43.6 | 21.0 ± 1.0 (3 seeds) |" in text

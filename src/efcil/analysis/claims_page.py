@@ -130,10 +130,14 @@ def counted(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> str
         aged = made and all(int(version) < numerics.VERSION for version in made)
         older = " (of older numerics, whose runs end otherwise today)" if aged else ""
         sentences.append(
-            f"{scale}{older}: {held} hold ({partly} more where they were run), {failed} do not ({against} more), "
+            f"{scale}{older}: {held} hold{more_in_part(partly)}, {failed} do not{more_in_part(against)}, "
             f"{rest} are undecided, {idle} were not run."
         )
     return f"Of the paper's {len(verdicts)} claims at the scale " + " At the scale ".join(sentences)
+
+
+def more_in_part(count: int) -> str:
+    return f" ({count} more on those of their presets that were run)" if count else ""
 
 
 # What stands outside the list of claims
@@ -230,12 +234,18 @@ def comparison_row(comparison: Comparison, digits: str) -> str:
     spread = f" ± {stdev(differences):{digits}}" if len(differences) > 1 else ""
     mark = f" ({comparison.verdict})" if comparison.verdict in (HOLDS, FAILS) else ""
     what = comparison.what.replace("|", "\\|")
-    p = "" if math.isnan(comparison.probability) else f"{comparison.probability:.3f}"
     left, right = (f"{mean(side):{digits}}" for side in (comparison.left, comparison.right))
     return (
         f"| `{what}`{mark} | {comparison.preset} | {len(differences)} | {left} | {right} "
-        f"| {comparison.mean:+{digits}}{spread} | {p} | {comparison.numerics} |"
+        f"| {comparison.mean:+{digits}}{spread} | {chance(comparison.probability)} | {comparison.numerics} |"
     )
+
+
+def chance(probability: float) -> str:
+    """A probability in three digits; nothing where too few seeds make none."""
+    if math.isnan(probability):
+        return ""
+    return f"{probability:.3f}" if probability >= 0.0005 else "< 0.001"
 
 
 def as_json(verdicts: Sequence[Sequence[Verdict]], scales: Sequence[str]) -> list[dict[str, Any]]:
