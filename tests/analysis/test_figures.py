@@ -11,11 +11,13 @@ from PIL import Image
 
 from conftest import make_blobs, make_learner
 from efcil.analysis.bars import bars
-from efcil.analysis.curves import apart, curves
+from efcil.analysis.curves import LABEL_GAP, apart, curves
+from efcil.analysis.curves import draw as draw_curves
 from efcil.analysis.grid import grid, searched
 from efcil.analysis.measured import measured_results
 from efcil.analysis.runs import Run
 from efcil.analysis.spectrum import spectrum_row
+from efcil.analysis.style import VERMILLION
 from efcil.analysis.sweep import draw, sweep, told
 from efcil.bench.results import Cell, append_result
 from efcil.cli import main
@@ -125,11 +127,15 @@ def test_a_sweep_compares_the_values_of_one_setting_seed_by_seed_with_the_one_th
 
 
 def test_a_sweep_is_drawn_over_numbers_or_words(swept: Path) -> None:
-    cold, warm = draw(sweep(["digits-cold5", "digits-warm4"], "efc++", "options.eta", [HELD], swept)).axes
-    assert (cold.get_xscale(), warm.get_xscale()) == ("log", "linear")
-    line = cold.get_lines()[0]
-    assert line.get_xdata().tolist() == [0.01, 0.1, 2] and line.get_ydata().tolist() == [-6, 0, 2]
-    assert [tick.get_text() for tick in cold.get_xticklabels()] == ["0.01", "0.1", "2"]
+    (panel,) = draw(sweep(["digits-cold5", "digits-warm4"], "efc++", "options.eta", [HELD], swept)).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["0.01", "0.1", "0.2", "2"]
+    cold, _, warm, _ = (
+        line for line in panel.get_lines() if line.get_linestyle() != "None" or line.get_color() == VERMILLION
+    )
+    assert cold.get_xdata().tolist() == [0, 1, 3] and cold.get_ydata().tolist() == [-6, 0, 2]
+    assert warm.get_xdata() == pytest.approx([1, 2], abs=0.1) and warm.get_ydata().tolist() == [0, -1]
+    bars = [len(bars[2]) for bars in panel.containers]
+    assert bars == [1, 0]  # one seed has no spread
     (words,) = draw(sweep(["digits-warm4"], "efc++", "options.drift", [HELD], swept)).axes
     assert [tick.get_text() for tick in words.get_xticklabels()] == ["efm", "none"]
 
@@ -209,6 +215,20 @@ def test_what_has_no_rows_is_named_with_what_comes_near(
     assert "has no run of efc++ on digits-cold5, but of efc++:options.eta=4 and efc++:data.held_out=14;" in said
     assert "efcil bench --presets digits-cold5 --methods efc++" in said
     assert main(["figure", "11", "--preset", "digits-cold5", "--results", str(swept), "--out", str(tmp_path)]) == 0
+
+
+def test_a_long_label_has_room_for_its_lines() -> None:
+    ends = {"fecam": 39.0, "efc++ options.lambda_efm=0 options.drift=ridge": 40.0, "efc++": 41.0}
+    rows = [
+        {"preset": "p", "method": label, "seeds": 1, "step": step, "per_step_accuracy": value, "std": 0.0}
+        for label, end in ends.items()
+        for step, value in ((1, 90.0), (2, end))
+    ]
+    (panel,) = draw_curves(rows).axes
+    low, middle, high = sorted(text.xyann[1] for text in panel.texts)
+    assert [text.get_text().count("\n") for text in panel.texts] == [0, 2, 0]
+    gap = LABEL_GAP * panel.get_ylim()[1]
+    assert min(middle - low, high - middle) == pytest.approx(2 * gap)  # half of three lines, and half of one
 
 
 def test_labels_are_set_apart() -> None:

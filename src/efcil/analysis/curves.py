@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean
+from textwrap import fill
 from typing import Any
 
 from efcil.analysis.measured import Measured, average, spread
 from efcil.analysis.style import Rows, looks, panels
 
 LABEL_GAP = 0.045  # least distance of two labels, as a part of the height
+LABEL_WIDTH = 24  # letters; settings go on in the next line
 FEW = 6  # more bands than these hide the curves
 
 
@@ -51,11 +53,15 @@ def draw(rows: Rows, title: str = "") -> Any:
         top = panel.get_ylim()[1]
         ends.sort()
         length = steps[-1] - steps[0] or 1
-        for height, (end, label) in zip(apart([end for end, _ in ends], LABEL_GAP * top), ends, strict=True):
+        texts = [fill(label, LABEL_WIDTH) for _, label in ends]
+        lines = [end for (end, _), text in zip(ends, texts, strict=True) for _ in text.splitlines()]
+        heights = iter(apart(lines, LABEL_GAP * top))
+        for (end, label), text in zip(ends, texts, strict=True):
+            height = mean(next(heights) for _ in text.splitlines())
             colour = style[label]["color"]
             line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 2, "relpos": (0, 0.5)}
             place = (steps[-1] + 0.06 * length, height)
-            panel.annotate(label, (steps[-1], end), place, color=colour, va="center", arrowprops=line)
+            panel.annotate(text, (steps[-1], end), place, color=colour, va="center", arrowprops=line)
         panel.set(xlabel="step", ylabel="accuracy on all classes seen, %", ylim=(0, top))
         panel.set_xticks(steps if len(steps) <= 12 else steps[::-2])
         panel.set_title(title if title and len(presets) == 1 else preset)

@@ -8,14 +8,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from efcil.analysis.style import VERMILLION, Rows, panels
+from efcil.analysis.style import VERMILLION, Rows, looks, panels
 from efcil.bench.results import Cell, Results, Row, read_existing_results
 from efcil.bench.scenarios import flat, number_settings
 from efcil.config import to_dict
 from efcil.engine import numerics
 from efcil.errors import UserError, unknown
-
-DECADE = 10  # values that differ by more are drawn on a logarithmic scale
 
 
 def sweep(presets: Sequence[str], method: str, field: str, settings: Sequence[str], results: Path) -> Rows:
@@ -103,7 +101,7 @@ def told(rows: Rows) -> str:
         (own,) = (row for row in mine if row["own"])
         best = max(mine, key=lambda row: row["difference"])
         line = f"{preset}: {own['field']}={own['value']}, as it is set, has {own['per_step_accuracy']:.2f} %"
-        line += f" over {own['seeds']} seed{'s' if own['seeds'] > 1 else ''}; "
+        line += f" over {seeds_text(own['seeds'])}; "
         if best["difference"] > 0:
             spread = f" ± {best['std']:.2f}" if best["seeds"] > 1 else ""
             line += f"the best of {len(mine)} values, {best['value']}, is {best['difference']:.2f}{spread} above it"
@@ -114,24 +112,25 @@ def told(rows: Rows) -> str:
 
 
 def draw(rows: Rows) -> Any:
-    presets = list(dict.fromkeys(row["preset"] for row in rows))
-    figure, axes = panels(len(presets))
-    for panel, preset in zip(axes, presets, strict=True):
+    """A line for each preset, all of them zero at the value that is set; bars are the spread over seeds."""
+    figure, (panel,) = panels(1, width=7.0, height=4.4)
+    style = looks(row["preset"] for row in rows)
+    values = sorted({row["value"] for row in rows}, key=place)
+    for preset in style:
         mine = [row for row in rows if row["preset"] == preset]
-        words = any(place(row["value"])[0] for row in mine)
-        places = [index if words else place(row["value"])[1] for index, row in enumerate(mine)]
-        panel.errorbar(places, [row["difference"] for row in mine], [row["std"] for row in mine], marker="o", capsize=3)
-        for where, row in zip(places, mine, strict=True):
-            if row["own"]:
-                label = (
-                    f"as it is set: {row['per_step_accuracy']:.1f} %, seeds: {row['seeds']}; bars: spread over seeds"
-                )
-                panel.plot(where, 0, "o", color=VERMILLION, markersize=10, label=label)
-                panel.legend()
-        if not words and min(places) > 0 and max(places) / min(places) > DECADE:
-            panel.set_xscale("log")
-            panel.minorticks_off()
-        panel.set_xticks(places, [row["value"] for row in mine])
-        panel.set(xlabel=mine[0]["field"], ylabel="A_step above that of the value as it is set, points")
-        panel.set_title(f"{mine[0]['method']} on {preset}")
+        (own,) = (row for row in mine if row["own"])
+        label = f"{preset}: {own['per_step_accuracy']:.1f} % as set, {seeds_text(own['seeds'])}"
+        aside = 0.06 * list(style).index(preset)  # bars of several presets stand beside each other
+        places = [values.index(row["value"]) + aside for row in mine]
+        bars = [row["std"] for row in mine] if own["seeds"] > 1 else None
+        panel.errorbar(places, [row["difference"] for row in mine], bars, capsize=3, label=label, **style[preset])
+        panel.plot(values.index(own["value"]) + aside, 0, "o", color=VERMILLION, markersize=9)
+    panel.set_xticks(range(len(values)), values)
+    panel.set(xlabel=f"{rows[0]['field']} (dot: as it is set)", ylabel="A_step, points from the one as set")
+    panel.set_title(rows[0]["method"])
+    figure.legend(loc="outside lower center")
     return figure
+
+
+def seeds_text(count: int) -> str:
+    return f"{count} seed{'s' if count > 1 else ''}"
