@@ -122,8 +122,10 @@ def test_a_sweep_compares_the_values_of_one_setting_seed_by_seed_with_the_one_th
     assert sweep(["digits-cold5", "digits-warm4"], "efc++", "options.eta", [HELD], swept.parent / "more.csv") == rows
     older = swept.read_text().replace(f",{numerics.VERSION}\n", ",1\n")
     (swept.parent / "older.csv").write_text(older)
-    with pytest.raises(UserError, match="There are no results"):
-        sweep(["digits-cold5"], "efc++", "options.eta", [HELD], swept.parent / "older.csv")
+    for table, told_why in (("older.csv", True), ("runs.csv", False)):
+        with pytest.raises(UserError, match="There are no results") as error:
+            sweep(["digits-cold5"], "efc++", "options.eta", ["width=8"], swept.parent / table)
+        assert ("(those of older numerics do not count)" in str(error.value)) == told_why
 
 
 def test_a_sweep_is_drawn_over_numbers_or_words(swept: Path) -> None:

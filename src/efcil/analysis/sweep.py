@@ -42,9 +42,12 @@ def _of_preset(preset: str, method: str, field: str, settings: Sequence[str], re
     if len(found) < 2:
         changes = "".join(f" --set {change}" for change in settings)
         bench = f"efcil bench --presets {preset} --methods {method} {method}:{field}=VALUE{changes}"
+        rows = (row for row in results.values() if (row["preset"], row["method"]) == (preset, method))
+        older = any(row["numerics"] != str(numerics.VERSION) for row in rows)
         raise UserError(
             f"There are no results of {method} on {preset} with {field}={own}, as it is set, and another value for the "
-            f"same seed, all else being equal; repeat with --set what the runs had, or run them first: {bench}"
+            f"same seed, all else being equal{' (those of older numerics do not count)' if older else ''}; repeat with "
+            f"--set what the runs had, or run them first: {bench}"
         )
     return found
 
