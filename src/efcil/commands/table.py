@@ -28,7 +28,17 @@ def add(commands: Any) -> None:
     command = add_command(commands, "table", table)
     command.add_argument("number", nargs="?", metavar="N", help="2 to 10, as in the paper")
     command.add_argument(
-        "presets", nargs="*", metavar="PRESET", help="presets of the table's scenarios (those that have rows)"
+        "presets",
+        nargs="*",
+        metavar="PRESET",
+        help="presets of the table's scenarios, before any option (those that have rows)",
+    )
+    command.add_argument(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help="rows below the paper's, as `efcil bench --methods` takes them: cargo 'efc++:options.eta=1' @compensators",
     )
     command.add_argument(
         "--results", type=Path, metavar="CSV", help=f"table of finished runs ({RESULTS}, if it is there)"
@@ -73,8 +83,9 @@ def table(args: argparse.Namespace) -> None:
     from efcil.analysis.tables.records import as_csv, records
     from efcil.analysis.tables.scale import THE_PAPER, scales
     from efcil.analysis.tables.terminal import terminal
+    from efcil.bench.grids import expanded
 
-    comparison = compared(int(args.number), args.presets, results)
+    comparison = compared(int(args.number), args.presets, results, expanded(args.methods))
     made_at = scales(comparison)
     notes = [LEGEND, *comparison.layout.notes, THE_PAPER, *(scale.sentence for scale in made_at)]
     if not results:
