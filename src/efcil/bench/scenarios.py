@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -120,6 +120,9 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
     allowed = (*SECTIONS, "methods", "description", "like")
     for section in content:
         if section not in allowed:
+            for part, kind in zip(SECTIONS, (DataConfig, StreamConfig, ClassifierConfig), strict=True):
+                if section in {field.name for field in fields(kind)}:
+                    raise UserError(f"In the preset {name}, {section} belongs under {part}: {part}: {{{section}: …}}.")
             raise unknown(f"section in preset {name}", section, allowed)
     sections = {section: content.get(section) or {} for section in (*SECTIONS, "methods")}
     parts = dict(sections)
