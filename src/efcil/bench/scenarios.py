@@ -183,6 +183,11 @@ def parse_change(change: str) -> dict[str, Any]:
     return dict(nested)
 
 
+def short(change: str) -> str:
+    """``classifier.width=8`` as ``width=8``, so that one change has one name in folders and results."""
+    return change.removeprefix("classifier.")
+
+
 def number_settings(config: RunConfig) -> dict[str, Any]:
     """Every setting that can move a number of a run, defaults and options included; the seed stands for itself."""
     from efcil.methods import method_class
