@@ -399,6 +399,13 @@ def test_json_has_the_numbers_the_scales_and_the_notes(results: Path, capsys: py
     assert numbers["ours, cpu", 20, "EFM / Real", "A_step"]["mean"] is None
 
 
+def test_presets_may_stand_behind_an_option(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run(capsys, 2, COLD10, "cifar100-cold10", "--results", results, "--format", "csv")
+    assert run(capsys, 2, "--results", results, "--format", "csv", COLD10, "cifar100-cold10") == before
+    for words in ([COLD10, "--format", "csv", "cifar100-cold10"], ["--format", "csv", COLD10, "--jsn"]):
+        assert main(["table", "2", *words]) == 2  # in two places, and with an option that there is not
+
+
 def test_a_file_for_a_window(results: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(capsys, 8, "--results", results, "--out", tmp_path / "table.txt")
     assert "39.32±0.15" in (tmp_path / "table.txt").read_text()

@@ -120,9 +120,10 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
     allowed = (*SECTIONS, "methods", "description", "like")
     for section in content:
         if section not in allowed:
-            for part, kind in zip(SECTIONS, (DataConfig, StreamConfig, ClassifierConfig), strict=True):
+            for place, kind in zip(SECTIONS, (DataConfig, StreamConfig, ClassifierConfig), strict=True):
                 if section in {field.name for field in fields(kind)}:
-                    raise UserError(f"In the preset {name}, {section} belongs under {part}: {part}: {{{section}: …}}.")
+                    where = f"{place}: {{{section}: …}}"
+                    raise UserError(f"In the preset {name}, {section} belongs under {place}: {where}.")
             raise unknown(f"section in preset {name}", section, allowed)
     sections = {section: content.get(section) or {} for section in (*SECTIONS, "methods")}
     parts = dict(sections)

@@ -28,10 +28,7 @@ def add(commands: Any) -> None:
     command = add_command(commands, "table", table)
     command.add_argument("number", nargs="?", metavar="N", help="2 to 10, as in the paper")
     command.add_argument(
-        "presets",
-        nargs="*",
-        metavar="PRESET",
-        help="presets of the table's scenarios, before any option (those that have rows)",
+        "presets", nargs="*", metavar="PRESET", help="presets of the table's scenarios (those that have rows)"
     )
     command.add_argument(
         "--methods",
