@@ -186,7 +186,7 @@ def test_an_interruption_while_modules_are_loaded_is_one_sentence(
     ("arguments", "message"),
     [
         (["digits-cold"], "no preset called 'digits-cold'; did you mean digits-cold5"),
-        (["zzz"], "no preset called 'zzz'; there are: cifar100-cold10"),
+        (["zzz"], "no preset called 'zzz'; `efcil presets` lists all [0-9]+"),
         (["digits-cold5", "--method", "ecf"], "no method called 'ecf'; did you mean"),
         (["digits-cold5", "--set", "widht=4"], "called 'widht'; did you mean width"),
         (["digits-cold5", "--method", "cargo", "--set", "damping=2"], "no field damping; did you mean options.damping"),

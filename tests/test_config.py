@@ -436,6 +436,8 @@ def test_presets_have_the_options_that_authors_published_for_their_images(preset
             "no preset called .*did you mean .*cifar100-cold10-cpu",
         ),
         ("like: [digits-cold5]", "no preset called .*digits-cold5"),
+        ("first: {epochs: 1}", r"own.yaml, first belongs under classifier: classifier: {first: …}\."),
+        ("held_out: 5", r"held_out belongs under data: data: {held_out: …}\."),
         ("clasifier: {}", "no section in preset .*called 'clasifier'; did you mean classifier"),
         ("classifier: {widht: 3}", "called 'widht'; did you mean width"),
         ("classifier: 3", "classifier"),

@@ -19,10 +19,17 @@ from PIL import Image
 from safetensors import safe_open
 
 from efcil import IncrementalClassifier
+from efcil.analysis.tables.comparison import compared
+from efcil.analysis.tables.layouts import LAYOUTS
+from efcil.bench.campaign import method_and_changes
 from efcil.bench.page import COMMANDS_AND_TABLE, with_tables
+from efcil.bench.published import TABLES, run_of
 from efcil.bench.results import read_results
+from efcil.bench.scenarios import flat
+from efcil.bench.scenarios import resolve as resolved
 from efcil.cli import main
 from efcil.commands.table import asked
+from efcil.config import to_dict
 from efcil.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
@@ -214,6 +221,23 @@ def test_the_shell_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert [key for key in keys if f"`{key}`" not in STATE_FORMAT] == []
 
 
+# For researchers
+
+
+def test_the_preset_on_the_page_changes_what_it_says(tmp_path: Path) -> None:
+    (text,) = blocks("researchers.md", "yaml")
+    (tmp_path / "mine.yaml").write_text(text)
+
+    def changed(method: str) -> dict[str, Any]:
+        usual, mine = (
+            flat(to_dict(resolved(preset, method, 0))) for preset in ("digits-cold5", str(tmp_path / "mine.yaml"))
+        )
+        return {name: value for name, value in mine.items() if value != usual[name]}
+
+    assert changed("finetune") == {"classifier.first.epochs": 1}
+    assert changed("efc++") == {"classifier.first.epochs": 1, "classifier.options.lambda_efm": 5.0}
+
+
 # Tables and figures
 
 
@@ -226,6 +250,17 @@ def test_the_commands_for_tables_run(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main([*words, "--results", str(ROOT / "results" / "runs.csv")]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"table2.tex", "table2.csv"}
     assert capsys.readouterr().out.startswith("Table 2. Small-scale")
+
+
+def test_the_runs_that_fill_a_table_are_asked_for_as_printed_and_fit_it() -> None:
+    lines = re.findall(r"^\| (\d+) \| .*\| `(efcil bench .*)` \|$", (DOCS / "tables-and-figures.md").read_text(), re.M)
+    assert [int(number) for number, _ in lines] == list(TABLES)
+    for number, command in lines:
+        found = asked(command)
+        methods = {(cell.method, cell.changes) for cell in found}
+        rows = {method_and_changes(run_of(place.row)) for place in LAYOUTS[int(number)].places()}
+        assert methods <= rows and "--data-root DIR" in command
+        assert compared(int(number), [cell.preset for cell in found], {}).layout == LAYOUTS[int(number)]
 
 
 # Links

@@ -16,7 +16,7 @@ from conftest import QUICK, TinyNet, make_blobs, make_learner, quick_learner, wr
 from efcil import IncrementalClassifier
 from efcil.engine.progress import Silent
 from efcil.engine.trainer import TrainingError
-from efcil.errors import UserError
+from efcil.errors import UserError, unknown
 from efcil.methods import METHODS
 
 CLASSES = ["cat", "dog"]
@@ -150,7 +150,7 @@ def test_nothing_can_be_predicted_before_something_is_learnt(use: str, tmp_path:
 
 BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "method": ({"method": "efc+"}, r"no method called 'efc\+'; did you mean .*efc\+\+"),
-    "method far off": ({"method": "zzz"}, r"no method called 'zzz'; there are: .*finetune"),
+    "method far off": ({"method": "zzz"}, "no method called 'zzz'; `efcil methods` lists all"),
     "field": ({"widht": 4}, "no field called 'widht'; did you mean width"),
     "option outside its section": ({"eta": 1}, "There is no field eta; did you mean options.eta"),
     "field of a section": ({"first": {"epoch": 4}}, "no field in first called 'epoch'; did you mean epochs"),
@@ -411,3 +411,16 @@ def test_large_features_are_remembered_like_small_ones(method: str) -> None:
     past = (IMAGES, LABELS) if classifier.needs_past else None
     classifier.partial_fit(IMAGES, LABELS).partial_fit(*make_blobs(["cow", "elk"], 3), past=past)
     assert np.isfinite(classifier.decision_function(IMAGES)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "choices", "hint"),
+    [
+        ("colour", [], "there is none."),
+        ("colour", ["red", "blue"], "there are: blue, red."),
+        ("claim", [f"q{number}" for number in range(90)], "`efcil claims` lists all 90."),
+        ("class", [f"q{number}" for number in range(14)], "q10, q11 and 2 more."),
+    ],
+)
+def test_of_many_names_a_sentence_has_some_or_the_command_for_all(kind: str, choices: list[str], hint: str) -> None:
+    assert str(unknown(kind, "zzz", choices)).endswith(hint)

@@ -214,7 +214,7 @@ class DataConfig:
     """Which images a run uses."""
 
     name: str = "cifar100"
-    """Name of the image set, as listed by `efcil presets`, or folder, or domains."""
+    """Name of the image set, as listed by `efcil data list`, or folder, or domains."""
     images_per_class: int | None = None
     """Keep only the first so many training images of each class; empty keeps all."""
     held_out: int = 0

@@ -9,6 +9,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+MANY = 12  # names in a sentence that can still be read
+LISTED_BY = {
+    "claim": "efcil claims",
+    "data set": "efcil data list",
+    "field in classifier": "efcil settings",
+    "grid": "efcil grids",
+    "method": "efcil methods",
+    "preset": "efcil presets",
+    "setting": "efcil settings",
+}
+
 
 class UserError(ValueError):
     """Something outside the program is wrong; the message says what, and what to do."""
@@ -55,11 +66,20 @@ def plain_notice(message: Any, category: type[Warning], filename: str, lineno: i
 
 
 def unknown(kind: str, name: object, choices: Iterable[str]) -> UserError:
-    """An error for a name that does not exist, with the nearest ones that do."""
+    """An error for a name that does not exist, with the nearest ones that do, or else what there is."""
     choices = in_order(choices)
     near = nearest(str(name), choices)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(choices)}."
+    hint = f"did you mean {' or '.join(near)}?" if near else listed(kind, choices)
     return UserError(f"There is no {kind} called {str(name)!r}; {hint}")
+
+
+def listed(kind: str, choices: list[str]) -> str:
+    """All choices, or where they are too many for a sentence, how to see them."""
+    if len(choices) <= MANY:
+        return f"there are: {', '.join(choices)}." if choices else "there is none."
+    if kind in LISTED_BY:
+        return f"`{LISTED_BY[kind]}` lists all {len(choices)}."
+    return f"there are: {', '.join(choices[:MANY])} and {len(choices) - MANY} more."
 
 
 def nearest(name: str, choices: Iterable[str], likeness: float = 0.5) -> list[str]:

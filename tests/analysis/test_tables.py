@@ -160,6 +160,25 @@ def test_a_preset_of_ones_own_stands_in_its_scenario(results: Path, tmp_path: Pa
     assert found.shown["ours, mine", Place("cifar100", "cold", 10, "EFC++", "A_step")].mean == "5.00"
 
 
+def test_methods_of_ones_own_are_rows_below_the_papers(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(results, COLD10, "cargo", [25.0, 27.0])
+    add(results, COLD10, "joint", [60.0])
+    asked_for = ["--methods", "efc++", "cargo", "lda", "efc++:options.drift=none", "joint"]
+    text = run(capsys, 2, COLD10, "--results", results, "--format", "csv", *asked_for)
+    rows = list(csv.DictReader(text.splitlines()))
+    own = [row for row in rows if (row["data"], row["metric"], row["source"]) == ("cifar100", "A_step", "ours")]
+    assert [row["row"] for row in own[-5:]] == ["EFC++", "cargo", "lda", "efc++ options.drift=none", "joint"]
+    assert [row["mean"] for row in own[-5:]] == ["21.00", "26.00", "", "12.00", "60.00"]
+    assert [row["rank"] for row in own[-5:]] == ["2", "1", "", "", ""]  # joint is given all images again
+    paper = [row for row in rows if row["source"] == PAPER and row["row"] == "cargo"]
+    assert len(paper) == 24 and {row["mean"] for row in paper} == {""}
+    for form in ("markdown", "terminal", "latex"):
+        out = run(capsys, 2, COLD10, "--results", results, "--format", form, *asked_for)
+        assert any({"cargo", "26.00"} <= set(re.findall(r"[\w.]+", line)) for line in out.splitlines()), form
+        assert "Rows that the paper does not have" in " ".join(out.split())
+    assert run(capsys, 3, "--results", results, "--methods", "@table3") == run(capsys, 3, "--results", results)
+
+
 @pytest.mark.parametrize("number", [3, 8])
 def test_domains_of_ones_own_stand_beside_dn4il(number: int, results: Path) -> None:
     add(results, "domains", "efc++", [60.0])
@@ -380,6 +399,13 @@ def test_json_has_the_numbers_the_scales_and_the_notes(results: Path, capsys: py
     assert numbers["ours, cpu", 20, "EFM / Real", "A_step"]["mean"] is None
 
 
+def test_presets_may_stand_behind_an_option(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run(capsys, 2, COLD10, "cifar100-cold10", "--results", results, "--format", "csv")
+    assert run(capsys, 2, "--results", results, "--format", "csv", COLD10, "cifar100-cold10") == before
+    for words in ([COLD10, "--format", "csv", "cifar100-cold10"], ["--format", "csv", COLD10, "--jsn"]):
+        assert main(["table", "2", *words]) == 2  # in two places, and with an option that there is not
+
+
 def test_a_file_for_a_window(results: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run(capsys, 8, "--results", results, "--out", tmp_path / "table.txt")
     assert "39.32±0.15" in (tmp_path / "table.txt").read_text()
@@ -408,6 +434,9 @@ def test_the_committed_results_fill_every_table(number: int, capsys: pytest.Capt
         (["6", "cifar100-warm10-cpu"], f"presets that fit: cifar100-cold10, {COLD10}"),
         (["8", "folder-cold2"], "presets that fit: dn4il, domains"),
         (["2", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
+        (["2", "--methods", "crago"], "no method called 'crago'; did you mean cargo"),
+        (["2", "--methods", "cargo:options.damp=1"], "no field in options called 'damp'; did you mean damping"),
+        (["5", "--methods", "cargo"], "Only Tables 2, 3, 7 and 8 have methods for rows"),
         (["2", "--out", "."], ". cannot be written"),
         (["2", "--out", "table.docx"], "follows from .md, .tex, .csv or .txt; or give --format"),
         (["--update", "empty.csv", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),

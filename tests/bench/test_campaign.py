@@ -14,7 +14,7 @@ from rich.console import Console
 
 from conftest import cli_command, cli_environment
 from efcil.bench.campaign import Job, campaign, cells, in_turn, jobs_of, seed_list
-from efcil.bench.display import campaign_table, summary_table
+from efcil.bench.display import CampaignLog, campaign_table, summary_table
 from efcil.bench.grids import GRIDS, expanded
 from efcil.bench.results import Cell, append_result, read_results, summary
 from efcil.bench.scenarios import resolve
@@ -296,3 +296,32 @@ def test_a_preset_that_is_edited_while_a_campaign_runs_makes_no_row(
     (job,) = campaign([cell], tmp_path / "runs", table, None, workers=1)
     assert job.status == "failed" and "changed while the campaign ran" in job.message
     assert read_results(table) == {}
+
+
+def test_where_no_terminal_is_every_change_is_a_line(tmp_path: Path) -> None:
+    jobs = [Job(cell, tmp_path / str(cell.seed)) for cell in cells(["digits-cold5"], ["efc:width=8"], range(4))]
+    jobs[3].status = "done"
+    said: list[str] = []
+    log = CampaignLog(said.append)
+    jobs[0].status = jobs[1].status = "running"
+    log(jobs)
+    log(jobs)  # nothing has changed
+    name = "digits-cold5 efc width=8 seed"
+    begun = [f"1/4 done; {name} {seed}: started" for seed in (0, 1)]
+    assert said == ["1 of 4 runs done before", *begun]
+    jobs[0].folder.mkdir()
+    (jobs[0].folder / "metrics.json").write_text(json.dumps({**metrics(64.0), "finished": True}))
+    jobs[0].status, jobs[1].status, jobs[1].message = "done", "failed", "there is no memory"
+    log(jobs)
+    finished = f"2/4 done; {name} 0: finished with A_step 64.0 % in 2.0 minutes"
+    assert said[3:] == [finished, f"2/4 done; {name} 1: failed: there is no memory"]
+
+
+@pytest.mark.slow
+def test_a_campaign_into_a_file_says_what_goes_on(tmp_path: Path) -> None:
+    places = ["--out", tmp_path / "runs", "--results", tmp_path / "runs.csv"]
+    words = ["bench", "--presets", "digits-cold5", "--methods", f"finetune:{TINY}", "--seeds", "3", *places]
+    done = subprocess.run(cli_command(*words), capture_output=True, text=True, env=cli_environment(), check=True)
+    before, started, finished = done.stdout.splitlines()[:3]
+    assert before == "0 of 1 runs done before" and started.endswith(" seed 3: started")
+    assert " seed 3: finished with A_step " in finished

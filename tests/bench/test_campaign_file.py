@@ -14,6 +14,7 @@ from efcil.bench.campaign_file import change_value, combined, last_words, read_c
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell, append_result, read_results
 from efcil.cli import main
+from efcil.commands.table import asked
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "campaign.yaml"
 
@@ -26,6 +27,15 @@ def write(tmp_path: Path) -> Any:
         return path
 
     return write
+
+
+def test_one_change_has_one_name_however_it_is_written(write: Any) -> None:
+    long, short = "classifier.options.damping=0.5", "options.damping=0.5"
+    file = read_campaign(write(f"methods: ['cargo:{long}']\nsettings: {{classifier: {{width: 8}}}}\n"))
+    assert file.methods == (("cargo", (short,)),) and file.settings == ("width=8",)
+    assert asked(f"efcil bench --presets digits-cold5 --methods cargo --set {long}") == asked(
+        f"efcil bench --presets digits-cold5 --methods cargo:{short}"
+    )
 
 
 def test_the_campaign_of_the_papers_tables_has_every_cell_of_them() -> None:

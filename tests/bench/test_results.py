@@ -71,6 +71,20 @@ def test_a_result_replaces_its_own_row_only(table: Path) -> None:
     assert line["per_step_accuracy_std"] == pytest.approx(50**0.5)  # two values 10 apart, unbiased
 
 
+def test_a_row_whose_numbers_are_the_same_stays_as_it_is(table: Path) -> None:
+    append_result(table, CELL, metrics(10.0))
+    before = table.read_bytes()
+    append_result(table, CELL, {**metrics(10.0), "seconds": 7.0})  # run again elsewhere, or for its states
+    assert table.read_bytes() == before
+    for record in records_folder(table).glob("*.json"):  # as in a repository that has the table alone
+        record.unlink()
+    append_result(table, CELL, {**metrics(10.0), "seconds": 7.0})
+    assert table.read_bytes() == before and not list(records_folder(table).glob("*.json"))
+    append_result(table, CELL, {**metrics(10.5), "seconds": 7.0})
+    (row,) = read_results(table).values()
+    assert (row["per_step_accuracy"], row["seconds"]) == ("10.5000", "7")
+
+
 def test_a_row_counts_only_for_the_settings_it_was_made_with(table: Path, tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
     preset.write_text("like: digits-cold5\nclassifier: {width: 8, device: cpu}\n")
@@ -162,6 +176,19 @@ def test_a_dry_run_lists_what_is_done_what_is_stale_and_what_would_be_run(
     append_result(table, CELL, metrics(65.0))
     assert main(["bench", *asked[:3], "efc++", "--results", str(table), *out]) == 0
     assert ": 1, made with other settings" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_dry_run_says_which_runs_have_not_kept_their_states(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append_result(table, CELL, metrics(64.0))
+    places = ["--results", str(table), "--out", str(tmp_path / "runs")]
+    asked = ["--presets", "digits-cold5", "--methods", "efc++", *places]
+    assert main(["bench", *asked, "--keep-states", "--dry-run", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line["status"] == "to run: its states are not kept" and line["hours"] == pytest.approx(2 / 60)
+    assert main(["bench", *asked, "--keep-states", "--dry-run"]) == 0
+    assert "0 done, 1 to run" in capsys.readouterr().out
 
 
 # Records and the table

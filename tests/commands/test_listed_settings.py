@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -46,3 +47,11 @@ def test_people_read_names_values_meanings_and_choices(
     assert "first.milestones=[0.45, 0.9]" in text and "incremental.backbone_lr=null" in text
     assert "[0, 1] over all pairs" in text and "One of: fp32, bf16, fp16." in text
     assert main(["settings", "ecf"]) == 2
+
+
+def test_a_command_that_lists_names_lists_the_value_too(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in listed(capsys, "efc++", "--preset", "cifar100-cold10")}
+    for name in ("method", "data.name"):
+        (command,) = re.findall(r"as listed by `efcil ([a-z ]+)`", rows[name]["meaning"])
+        assert main([*command.split(), "--json"]) == 0
+        assert rows[name]["value"] in [row["name"] for row in json.loads(capsys.readouterr().out)]

@@ -52,6 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (folder / "brave_methods.py").write_text(MODULE)
     (folder / "torn_methods.py").write_text("import nowhere_to_be_found\n")
+    (folder / "empty_methods.py").write_text("from efcil.engine.method import Method\n")
     about = folder / "brave_methods-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brave-methods\nVersion: 1.0\n")
@@ -73,6 +74,13 @@ def test_entry_points_are_listed_and_a_broken_one_hides_nothing(site: Path) -> N
     assert done.returncode == 0 and list(rows) == [*METHODS, "brave"]
     assert rows["brave"]["year"] == 2031 and rows["efc++"]["year"] != 2031  # names of the package stay its own
     assert "'torn' cannot be loaded (ModuleNotFoundError: No module named 'nowhere_to_be_found')" in done.stderr
+
+
+def test_a_method_in_the_current_folder_needs_no_path(site: Path) -> None:
+    words = ["settings", "brave_methods:Brave", "--json"]
+    done = subprocess.run(cli_command(*words), cwd=site, capture_output=True, text=True, env=cli_environment())
+    assert done.returncode == 0, done.stderr
+    assert {"name": "options.courage", "value": 1.0}.items() <= json.loads(done.stdout)[0].items()
 
 
 @pytest.mark.slow
@@ -112,9 +120,14 @@ def test_a_campaign_takes_methods_from_outside_with_changes(site: Path, tmp_path
         ("brave_methods:Stranger", "is not a subclass of efcil.engine.method.Method"),
         ("brave_methods:number", "is not a subclass of efcil.engine.method.Method"),
         ("brave_methods:Nameless", "does not say its name and year and idea"),
-        ("brave_methods:Missing", r"cannot be loaded \(AttributeError"),
+        ("brave_methods:Missing", "no method in the module brave_methods called 'Missing'; there are: Brave, Nameless"),
+        ("brave_methods:Braver", "in the module brave_methods called 'Braver'; did you mean Brave"),
+        ("empty_methods:Brave", "in the module empty_methods called 'Brave'; there is none"),
         ("torn_methods:Torn", "No module named 'nowhere_to_be_found'"),
-        ("not_there:Class", r"No module named 'not_there'\); install its package, or put its folder on PYTHONPATH"),
+        (
+            "not_there:Class",
+            r"No module named 'not_there'\); install its package, go to its folder, or put that on PYTHON",
+        ),
         ("brave_methods:", "must be a name from `efcil methods`, or module:Class"),
         (":Brave", "must be a name from"),
         ("a b:c-d", "must be a name from"),

@@ -318,6 +318,24 @@ def test_seeds_of_different_numerics_are_different_curves(runs: Path) -> None:
     ]
 
 
+def test_settings_that_differ_are_those_that_somebody_changed_by_the_names_that_set_takes(
+    runs: Path, tmp_path: Path
+) -> None:
+    page = page_of(runs, out=tmp_path / "r.html")
+    caption = "Settings that differ between the curves"
+    assert sorted(page.column(caption, "setting")) == ["options.rebalancing.epochs", "options.rebalancing.views"]
+    assert [[text for text, _ in row[1:]].count("–") for row in page.tables[caption]] == [1, 1]  # of fine-tuning
+
+
+def test_forgetting_is_in_points_wherever_it_is_shown(runs: Path, tmp_path: Path) -> None:
+    page = page_of(runs, out=tmp_path / "r.html")
+    of = {name.partition(" after each step, ")[0]: name for name in page.tables if " after each step, " in name}
+    assert {symbol: of[symbol].rpartition(", ")[2] for symbol, _ in NAMES.values()} == {
+        **dict.fromkeys(("A_step", "A_inc", "PL"), "percent"),
+        "F": "points",
+    }
+
+
 def test_a_run_that_is_given_twice_counts_once(runs: Path) -> None:
     assert len(find_runs([runs, folder_of(runs, "finetune")]).runs) == 3
 

@@ -14,6 +14,7 @@ from html_page import Page
 from conftest import make_blobs, write_class_folders
 from efcil import IncrementalClassifier
 from efcil.cli import main
+from efcil.report.model import Judged
 from efcil.teaching.kept import bytes_per_class, tensors_inside
 
 SMALL = ["--backbone", "resnet18", "--set", "width=4", "--set", "image_size=8", "--set", "first.epochs=1"]
@@ -65,6 +66,24 @@ def test_lessons_and_classes_are_those_of_the_file(model: Path) -> None:
     assert kept == bytes_per_class(IncrementalClassifier.load(model)) and kept[1] > kept[2] > kept[0] > 0
     assert not [tag for tag, _ in page.elements if tag == "b"]
     assert "no image is inside the file" in page.text and "3 earlier" not in page.text
+
+
+def test_columns_that_no_row_fills_are_not_there(model: Path, tmp_path: Path) -> None:
+    learner = IncrementalClassifier.load(model)
+    del learner.lessons_[2:]  # which refined a class
+    for lesson in learner.lessons_:
+        lesson.pop("time")
+        lesson["classes"] = dict.fromkeys(lesson["classes"], 0)
+    learner.save(tmp_path / "bare.efcil")  # as a run leaves it, which notes no time and counts no photos
+    page = page_of(tmp_path / "bare.efcil")
+    assert page.headings["Lessons"] == ["lesson", "new classes", "classes then known"]
+    assert not {"last taught", "photos taught"} & set(page.headings["Classes"])
+    assert {"time", "refined", "photos"} <= set(page_of(model).headings["Lessons"])
+
+
+def test_mistakes_are_told_with_how_often_they_were_made() -> None:
+    said = np.array(["7", "7", "3", "8", "8"])
+    assert Judged(np.array(["8"] * 5), said, None).taken_for() == "7 (2×), 3 (1×)"
 
 
 def test_the_file_is_listed_whole(model: Path) -> None:

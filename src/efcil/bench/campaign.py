@@ -16,6 +16,7 @@ from typing import Any
 from efcil.bench.gpus import gpu_environment, visible_gpus
 from efcil.bench.results import Cell, append_result, complete_table, read_results, record_path, rows_of
 from efcil.bench.run_folder import read_metrics
+from efcil.bench.scenarios import short
 from efcil.bench.states import states_size
 from efcil.engine import numerics
 from efcil.engine.locks import locked
@@ -65,7 +66,7 @@ def method_and_changes(entry: str) -> tuple[str, tuple[str, ...]]:
     name, _, more = rest.partition(":")
     if name and "=" not in name:  # no change, so the class of a module
         method, rest = f"{method}:{name}", more
-    return method, tuple(filter(None, split_outside_brackets(rest)))
+    return method, tuple(short(change) for change in split_outside_brackets(rest) if change)
 
 
 def split_outside_brackets(text: str) -> list[str]:

@@ -17,7 +17,7 @@ import yaml
 from efcil.bench.campaign import method_and_changes, seed_list
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell
-from efcil.bench.scenarios import flat, preset_parts, resolve
+from efcil.bench.scenarios import flat, preset_parts, resolve, short
 from efcil.errors import UserError, unknown
 
 Entry = tuple[str, tuple[str, ...]]  # a method and its own changes
@@ -130,7 +130,7 @@ def changes(settings: Any) -> tuple[str, ...]:
     """Nested or dotted settings as --set takes them: ``{first: {epochs: 3}}`` as ``first.epochs=3``."""
     if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
         raise UserError(f"takes fields such as incremental.lr: 0.001, not {settings!r}.")
-    return tuple(f"{name}={change_value(value)}" for name, value in flat(settings).items())
+    return tuple(short(f"{name}={change_value(value)}") for name, value in flat(settings).items())
 
 
 def change_value(value: Any) -> str:
@@ -177,7 +177,7 @@ def check_names(path: Path, campaign: CampaignFile) -> None:
 
 def _common(settings: Sequence[str]) -> list[str]:
     """The settings that every method has; options belong to some methods only and are looked at with these."""
-    return [change for change in settings if not change.removeprefix("classifier.").startswith("options")]
+    return [change for change in settings if not change.startswith("options")]
 
 
 def _attributed(path: Path, name: str, action: Any) -> None:

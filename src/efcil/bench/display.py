@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
@@ -42,6 +43,31 @@ def campaign_table(jobs: list[Job]) -> Table:
             job.cell.preset, job.cell.label, str(job.cell.seed), job.status, *numbers, style=STYLE[job.status]
         )
     return table
+
+
+class CampaignLog:
+    """The campaign line by line, for a file or a pipe: what begins, ends and fails, each as soon as it is known."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.seen: list[str] = []  # the status of every run when it was last looked at
+
+    def __call__(self, jobs: list[Job]) -> None:
+        done = sum(job.status == "done" for job in jobs)
+        if not self.seen:
+            self.say(f"{done} of {len(jobs)} runs done before")
+        before = self.seen or ["done" if job.status == "done" else "waiting" for job in jobs]
+        for job, status in zip(jobs, before, strict=True):
+            if job.status != status and (news := self.news(job)):
+                self.say(f"{done}/{len(jobs)} done; {job.cell.preset} {job.cell.label} seed {job.cell.seed}: {news}")
+        self.seen = [job.status for job in jobs]
+
+    @staticmethod
+    def news(job: Job) -> str:
+        """What has become of a run; that it waits is none."""
+        if job.status == "done" and (metrics := job.metrics()):  # none here if another campaign did it in its folder
+            return f"finished with A_step {metrics['per_step_accuracy']:.1f} % in {metrics['seconds'] / 60:.1f} minutes"
+        return {"running": "started", "done": "finished", "failed": f"failed: {job.message}"}.get(job.status, "")
 
 
 def plan_table(plan: list[dict[str, Any]]) -> Table:

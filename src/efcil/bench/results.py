@@ -17,7 +17,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ from efcil.errors import UserError
 KEY = ("preset", "method", "changes", "seed")
 IDENTITY = (*KEY, "numerics", "config_digest")  # what makes two rows two
 MADE = ("preset", "method", "config_digest", "numerics")  # what two seeds of one cell have in common
+MEASURED = (*NAMES, "kept_bytes", "accuracy_per_step", "accuracy_per_task")  # whatever machine and hour it was
 FIRST_COLUMNS = (*KEY, "settings", *NAMES, "seconds", "kept_bytes", "version", "accuracy_per_step", "accuracy_per_task")
 COLUMNS = (*FIRST_COLUMNS, "config_digest", "numerics")
 UNRECORDED = {"config_digest": "", "numerics": "1"}  # tables of numerics version 1 had neither column
@@ -170,7 +171,11 @@ def record_path(path: Path, cell: Cell) -> Path:
 
 
 def append_result(path: Path, cell: Cell, metrics: Mapping[str, Any]) -> None:
-    """Write the record of this run, and the table anew from all records."""
+    """Write the record of this run, and the table anew from all records.
+
+    A row that has these numbers already stays as it is, with the time that it took the first time: a run made again for
+    its states has nothing new to say.
+    """
     row = {
         **dict(zip(IDENTITY, cell.identity, strict=True)),
         "settings": cell.settings,
@@ -181,8 +186,10 @@ def append_result(path: Path, cell: Cell, metrics: Mapping[str, Any]) -> None:
         "accuracy_per_step": " ".join(f"{step['per_step_accuracy']:.2f}" for step in metrics["steps"]),
         "accuracy_per_task": " ".join(f"{value:.2f}" for value in metrics["accuracy_matrix"][-1]),
     }
-    ordered = {name: row[name] for name in COLUMNS}
-    write_text(record_path(path, cell), json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+    there = read_results(path).get(cell.identity)
+    if there is None or any(there[name] != row[name] for name in MEASURED):
+        ordered = {name: row[name] for name in COLUMNS}
+        write_text(record_path(path, cell), json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
     write_table(path)
 
 
@@ -219,11 +226,12 @@ def stale_rows(results: Results, cells: Iterable[Cell]) -> list[Row]:
     return [row for identity, row in sorted(results.items()) if wanted.get(identity[:4], identity) != identity]
 
 
-def planned(results: Results, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """What a campaign would do with each cell, and every stale row with what makes it stale."""
+def planned(results: Results, cells: Iterable[Cell], waiting: Collection[Cell]) -> list[dict[str, Any]]:
+    """What a campaign would do with each cell, run those that wait, and every stale row with what makes it stale."""
     plan = []
     for cell in cells:
-        status = "done" if rows_of(results, [cell]) else "to run"
+        status = "to run" if cell in waiting else "done"
+        status += ": its states are not kept" if cell in waiting and rows_of(results, [cell]) else ""
         plan.append({"preset": cell.preset, "method": cell.label, "seed": cell.seed, "status": status})
         for row in stale_rows(results, [cell]):
             version = int(row["numerics"])

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -120,6 +120,10 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
     allowed = (*SECTIONS, "methods", "description", "like")
     for section in content:
         if section not in allowed:
+            for place, kind in zip(SECTIONS, (DataConfig, StreamConfig, ClassifierConfig), strict=True):
+                if section in {field.name for field in fields(kind)}:
+                    where = f"{place}: {{{section}: …}}"
+                    raise UserError(f"In the preset {name}, {section} belongs under {place}: {where}.")
             raise unknown(f"section in preset {name}", section, allowed)
     sections = {section: content.get(section) or {} for section in (*SECTIONS, "methods")}
     parts = dict(sections)
@@ -178,6 +182,11 @@ def parse_change(change: str) -> dict[str, Any]:
     for part in reversed(path):
         nested = {part: nested}
     return dict(nested)
+
+
+def short(change: str) -> str:
+    """``classifier.width=8`` as ``width=8``, so that one change has one name in folders and results."""
+    return change.removeprefix("classifier.")
 
 
 def number_settings(config: RunConfig) -> dict[str, Any]:

@@ -53,7 +53,15 @@ def add_keep_states(command: argparse.ArgumentParser) -> None:
 
 
 def add_changes(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument("--set", dest="changes", action="append", default=[], metavar="FIELD=VALUE", help=what)
+    command.add_argument(
+        "--set", dest="changes", type=change, action="append", default=[], metavar="FIELD=VALUE", help=what
+    )
+
+
+def change(word: str) -> str:
+    from efcil.bench.scenarios import short
+
+    return short(word)
 
 
 def add_computing(command: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -154,21 +156,23 @@ def asked_for(args: argparse.Namespace, file: CampaignFile) -> list[Cell]:
 def dry_run(console: Any, args: argparse.Namespace, todo: list[Cell]) -> None:
     from rich.progress import track
 
+    from efcil.bench.campaign import jobs_of
     from efcil.bench.display import plan_table
     from efcil.bench.estimates import Estimator, total_sentence
-    from efcil.bench.results import planned, read_results, rows_of
+    from efcil.bench.results import planned, read_results
 
     results = read_results(args.results)
     estimator = Estimator(results, args.data_root)
-    waiting = [cell for cell in todo if not rows_of(results, [cell])]
+    jobs = jobs_of(todo, args.out, args.results, args.keep_states)
+    waiting = [job.cell for job in jobs if job.status == "waiting"]
     found = {
         (cell.preset, cell.label, cell.seed): estimator.estimate(cell)
         for cell in track(waiting, "estimating", console=console, transient=True)
     }
-    plan = planned(results, todo)
+    plan = planned(results, todo, waiting)
     for line in plan:
         estimate = found.get((line["preset"], line["method"], line["seed"]))
-        if line["status"] == "to run" and estimate:
+        if line["status"].startswith("to run") and estimate:
             line["hours"] = None if estimate.seconds is None else estimate.seconds / 3600
             line["hours_from"] = estimate.source
     console.print(plan_table(plan))
@@ -187,15 +191,12 @@ def carry_out(console: Any, args: argparse.Namespace, file: CampaignFile, todo: 
     from rich.live import Live
 
     from efcil.bench.campaign import campaign
-    from efcil.bench.display import campaign_table
+    from efcil.bench.display import CampaignLog, campaign_table
     from efcil.bench.launchers import launch, local_launcher, slurm_launcher, slurm_parameters
 
     arguments = [word for name in args.track for word in ("--track", name)]
-    with Live(console=console, refresh_per_second=1, transient=True) as live:
 
-        def watch(jobs: list[Job]) -> None:
-            live.update(campaign_table(jobs))
-
+    def carried_out(watch: Callable[[list[Job]], None]) -> list[Job]:
         places = (todo, args.out, args.results, args.data_root)
         if args.launcher is None:
             return campaign(*places, at_once(args), watch, args.keep_states, arguments)
@@ -206,6 +207,11 @@ def carry_out(console: Any, args: argparse.Namespace, file: CampaignFile, todo: 
             slurm = {**file.slurm, **slurm_parameters(args.slurm)}
             launcher = slurm_launcher(logs, slurm, args.workers, len(todo))
         return launch(*places, launcher, watch, args.keep_states, arguments)
+
+    if not console.is_terminal:  # a live table would show there only once all is over
+        return carried_out(CampaignLog(partial(console.print, markup=False, highlight=False, soft_wrap=True)))
+    with Live(console=console, refresh_per_second=1, transient=True) as live:
+        return carried_out(lambda jobs: live.update(campaign_table(jobs)))
 
 
 def at_once(args: argparse.Namespace) -> int:

@@ -18,6 +18,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Each parser looks after its own unknown words, so that it is the right command that is spoken of."""
         parsed, unknown = super().parse_known_args(args, namespace)
+        many = [action for action in self._get_positional_actions() if action.nargs == "*"]
+        # Of `table 2 --format csv PRESET`: argparse gave PRESET up when it met the option.
+        if many and unknown and not getattr(parsed, many[0].dest) and not any(word[:1] == "-" for word in unknown):
+            setattr(parsed, many[0].dest, self._get_values(many[0], unknown))
+            unknown = []
         if unknown:
             raise self.unknown_words(unknown)
         return parsed, unknown

@@ -70,7 +70,7 @@ def described(section: Any, prefix: str) -> Iterator[dict[str, Any]]:
             hint = kinds[field.name]
             literals = [part for part in (hint, *get_args(hint)) if get_origin(part) is Literal]  # it may also be empty
             choices = [choice for literal in literals for choice in get_args(literal)] or None
-            name, meaning = f"{prefix}{field.name}", told[field.name]
+            name, meaning = f"{prefix}{field.name}", told.get(field.name, "")  # of a method from elsewhere
             yield {"name": name, "value": value, "choices": choices, "meaning": meaning}
 
 

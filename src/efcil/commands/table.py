@@ -31,6 +31,13 @@ def add(commands: Any) -> None:
         "presets", nargs="*", metavar="PRESET", help="presets of the table's scenarios (those that have rows)"
     )
     command.add_argument(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help="rows below the paper's, as `efcil bench --methods` takes them: cargo 'efc++:options.eta=1' @compensators",
+    )
+    command.add_argument(
         "--results", type=Path, metavar="CSV", help=f"table of finished runs ({RESULTS}, if it is there)"
     )
     command.add_argument("--format", choices=FORMATS, help="how to write it (terminal, or as the ending of --out says)")
@@ -73,8 +80,9 @@ def table(args: argparse.Namespace) -> None:
     from efcil.analysis.tables.records import as_csv, records
     from efcil.analysis.tables.scale import THE_PAPER, scales
     from efcil.analysis.tables.terminal import terminal
+    from efcil.bench.grids import expanded
 
-    comparison = compared(int(args.number), args.presets, results)
+    comparison = compared(int(args.number), args.presets, results, expanded(args.methods))
     made_at = scales(comparison)
     notes = [LEGEND, *comparison.layout.notes, THE_PAPER, *(scale.sentence for scale in made_at)]
     if not results:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -81,13 +83,19 @@ def _imported(name: str, entry: EntryPoint) -> type[Method]:
     """The class behind ``module:Class``; whatever goes wrong in a module of somebody else is one sentence."""
     if not all(part.isidentifier() for part in re.split("[.:]", entry.value)) or entry.value.count(":") != 1:
         raise UserError(f"The method {name!r} must be a name from `efcil methods`, or module:Class.")
+    if "" not in sys.path:
+        sys.path.append("")  # the current folder, where `python -m efcil` looks and the script `efcil` does not
     try:
-        cls = entry.load()
+        module = import_module(entry.module)
     except Exception as error:
         raise UserError(
             f"The method {name!r} cannot be loaded ({type(error).__name__}: {' '.join(str(error).split())}); "
-            "install its package, or put its folder on PYTHONPATH."
+            "install its package, go to its folder, or put that on PYTHONPATH."
         ) from None
+    if not hasattr(module, entry.attr):
+        there = {own: kind for own, kind in vars(module).items() if isinstance(kind, type) and issubclass(kind, Method)}
+        raise unknown(f"method in the module {entry.module}", entry.attr, there.keys() - {"Method"})
+    cls = getattr(module, entry.attr)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"The method {name!r} is not a subclass of efcil.engine.method.Method.")
     missing = [attribute for attribute in ("name", "year", "idea") if not hasattr(cls, attribute)]

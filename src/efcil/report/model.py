@@ -79,7 +79,7 @@ class Judged:
 
     def taken_for(self) -> str:
         mistakes = Counter(self.said[~self.right].tolist()).most_common(2)
-        return ", ".join(f"{other} {count}" for other, count in mistakes)
+        return ", ".join(f"{other} ({count}×)" for other, count in mistakes)
 
     def rejected(self) -> list[float | None]:
         """Percent that would be called unknown at each threshold."""
@@ -222,7 +222,7 @@ def lessons(classifier: IncrementalClassifier, more: list[Figure]) -> Section:
         low=0.0,
         decimals=0,
     )
-    table = Table("Lessons", headings, rows)
+    table = Table("Lessons", headings, rows).filled()
     return Section(
         "lessons", "Lessons", ["Under the names that the classes have now."], [chart.figure(), *more], tables=[table]
     )
@@ -292,7 +292,8 @@ def class_table(
         "How each photo would be named had it not been taught (leave-one-out) is said at the end of a lesson and not "
         "kept in the file; draws are made anew from the statistics that are."
     ]
-    return Section("classes", "Classes", text, tables=[Table("Classes", [*headings, "mostly taken for"], rows)])
+    table = Table("Classes", [*headings, "mostly taken for"], rows).filled()
+    return Section("classes", "Classes", text, tables=[table])
 
 
 def confusions(classes: list[str], drawn: Judged | None, known: Judged | None) -> Section:

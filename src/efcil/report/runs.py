@@ -199,7 +199,7 @@ def curves(scenario: Scenario) -> Section:
             f"{symbol} after each step",
             f"{meaning[0].upper()}{meaning[1:]}. After the last step: {last}.",
             "step",
-            "percent",
+            "points" if name == "average_forgetting" else "percent",
             scenario.steps,
             series,
             low=min(0.0, *(value for s in series for value in s.values if value is not None)),
@@ -294,7 +294,7 @@ def lost(entry: Entry) -> list[float]:
 
 
 def differences(scenario: Scenario) -> Section:
-    """Settings in which the curves differ."""
+    """Settings in which the curves differ, other than by what the preset says of each method."""
     found = scenario.differing()
     if not found or len(scenario.entries) < 2:
         return Section("differences", "Settings that differ")
@@ -303,7 +303,8 @@ def differences(scenario: Scenario) -> Section:
         "Settings that differ between the curves", ["setting", *(entry.name for entry in scenario.entries)], rows
     )
     text = [
-        "All other settings are the same; each run below has its full list. A dash: the method has no such setting."
+        "All other settings are as the preset and the recipe of each method have them; each run below has its full "
+        "list. A dash: the method has no such setting."
     ]
     return Section("differences", "Settings that differ", text, tables=[table])
 

@@ -87,15 +87,14 @@ class Scenario:
         return sorted(competing, key=lambda entry: entry.value(name), reverse=name != "average_forgetting")
 
     def differing(self) -> dict[str, list[Any]]:
-        """Settings that are not the same for all curves, with the value of each; the seed is not looked at."""
-        names = dict.fromkeys(name for run in self.runs for name in run.config)
-        values = {name: [entry.first.config.get(name) for entry in self.entries] for name in names}
-        own = ("classifier.seed", "classifier.method")
-        return {
-            name: found
-            for name, found in values.items()
-            if name not in own and any(value != found[0] for value in found)
-        }
+        """Settings that are not the same for all curves, with the value of each, by the names that --set takes.
+
+        Only what somebody changed: what the preset and the recipes of methods say is different for any two methods.
+        """
+        changed = dict.fromkeys(change.partition("=")[0] for run in self.runs for change in run.changes)
+        configs = [{name.removeprefix("classifier."): v for name, v in e.first.config.items()} for e in self.entries]
+        values = {name: [config.get(name) for config in configs] for name in changed}
+        return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
 
 
 def scenarios(runs: Sequence[Run]) -> list[Scenario]:

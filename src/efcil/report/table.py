@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -29,6 +29,12 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     notes: dict[str, str] = field(default_factory=dict)  # what a heading means, where it is no plain word
+
+    def filled(self) -> Table:
+        """The table without columns in which no row has anything."""
+        kept = [place for place in range(len(self.headings)) if any(row[place].text for row in self.rows)]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, headings=[self.headings[place] for place in kept], rows=rows)
 
     def is_numeric(self, column: int) -> bool:
         cells = [row[column] for row in self.rows if row[column].text]

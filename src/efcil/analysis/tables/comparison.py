@@ -6,7 +6,7 @@ rows that count today or, where there are none, those of the newest older numeri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -18,11 +18,13 @@ from efcil.analysis.tables.layouts import Row as LayoutRow
 from efcil.bench.campaign import method_and_changes
 from efcil.bench.published import Place, number_at, run_of
 from efcil.bench.results import Cell, Results, Row, newest_rows, summary
-from efcil.bench.scenarios import DOMAINS, Scenario, preset_names, scenario_of
+from efcil.bench.scenarios import DOMAINS, Scenario, preset_names, resolve, scenario_of
 from efcil.engine import numerics
 from efcil.errors import UserError
+from efcil.methods import method_class
 
 PAPER = "paper"
+Run = tuple[str, tuple[str, ...]]  # a method and its changes
 COLUMNS_OF = {
     "A_step": "per_step_accuracy",
     "A_inc": "average_incremental_accuracy",
@@ -30,7 +32,6 @@ COLUMNS_OF = {
     "PL": "plasticity",
 }
 LESS_IS_BETTER = {"F"}
-NO_CONTEST = {"Joint Training"}  # it has all images, which no other row has
 DN4IL = Scenario("dn4il", "cold", DOMAINS)
 
 
@@ -113,22 +114,29 @@ class Comparison:
         return next(here, None)
 
 
-def compared(table: int, presets: Sequence[str], results: Results) -> Comparison:
+def compared(table: int, presets: Sequence[str], results: Results, methods: Sequence[str] = ()) -> Comparison:
     """The table with the runs of these presets or, without any, of all that the results have and that fit.
 
+    Methods, as `efcil bench` takes them, are rows below the paper's, unless the table has them already. A reader looks
+    for the best of a column in all of it, so they take part in the best and the second of ours.
     Where nothing at all was run, ours have no columns, which would all be blank.
     """
-    layout = LAYOUTS[table]
+    runs = {row: method_and_changes(run_of(row)) for row in dict.fromkeys(p.row for p in LAYOUTS[table].places())}
+    added = {" ".join([method, *changes]): (method, changes) for method, changes in map(method_and_changes, methods)}
+    added = {row: run for row, run in added.items() if run not in runs.values()}
+    layout, runs = LAYOUTS[table].with_methods(list(added)), runs | added
     places = layout.places()
-    chosen = named(fitting(table, presets, places, results))
-    rows = list(dict.fromkeys(place.row for place in places))
-    filled = [_with_runs(preset, rows, results) for preset in chosen] if results else []
+    chosen = named(fitting(table, presets, places, runs.values(), results))
+    for method, changes in added.values():
+        resolve(chosen[0].preset, method, 0, changes)  # a wrong name is said, whether it has rows or not
+    filled = [_with_runs(preset, runs, results) for preset in chosen] if results else []
     shown = {(PAPER, place): Shown(*number) for place in places if (number := number_at(table, place))}
     for preset in filled:
         for place in places:
             if place[:3] == key(preset.scenario) and (ours := _ours(preset, place)):
                 shown[preset.source, place] = ours
-    return Comparison(table, layout, filled, ranked(shown))
+    unfair = {row for row, (method, _) in runs.items() if not method_class(method).exemplar_free}
+    return Comparison(table, layout, filled, ranked(shown, unfair))
 
 
 # Which presets
@@ -146,7 +154,9 @@ def stands_for(preset: str) -> Scenario | None:
     return scenario if scenario.in_paper else None
 
 
-def fitting(table: int, presets: Sequence[str], places: Sequence[Place], results: Results) -> list[str]:
+def fitting(
+    table: int, presets: Sequence[str], places: Sequence[Place], runs: Iterable[Run], results: Results
+) -> list[str]:
     """The presets asked for, each checked; or those with rows in the results; or, without any, those of full size."""
     wanted = {place[:3] for place in places}
 
@@ -163,7 +173,7 @@ def fitting(table: int, presets: Sequence[str], places: Sequence[Place], results
             )
     if presets:
         return list(dict.fromkeys(presets))
-    entries = {(method, " ".join(changes)) for method, changes in (_run(place.row) for place in places)}
+    entries = {(method, " ".join(changes)) for method, changes in runs}
     run = {identity[0] for identity in results if (identity[1], identity[2]) in entries}
     return [preset for preset in packaged if preset in run] or [
         preset for preset in packaged if size_of(preset) == "full size" and scenario_of(preset).in_paper
@@ -200,15 +210,11 @@ def named(presets: Sequence[str]) -> list[PresetRuns]:
 # Their numbers
 
 
-def _run(row: str) -> tuple[str, tuple[str, ...]]:
-    return method_and_changes(run_of(row))
-
-
-def _with_runs(preset: PresetRuns, rows: Iterable[str], results: Results) -> PresetRuns:
+def _with_runs(preset: PresetRuns, wanted: Mapping[str, Run], results: Results) -> PresetRuns:
     runs: dict[str, Runs] = {}
     left_out = {}
-    for row in rows:
-        cell = Cell(preset.preset, *_run(row), seed=0)
+    for row, (method, changes) in wanted.items():
+        cell = Cell(preset.preset, method, changes, seed=0)
         there = [identity for identity in results if identity[:3] == cell.key[:3]]
         newest = newest_rows(results, [replace(cell, seed=seed) for seed in sorted({int(key[3]) for key in there})])
         alike: dict[tuple[str, str], list[Row]] = {}
@@ -244,15 +250,17 @@ def gain(runs: Runs | None, fixed: Runs | None) -> float | None:
     return mean(gains) if gains else None
 
 
-def ranked(shown: Mapping[tuple[str, Place], Shown]) -> dict[tuple[str, Place], Shown]:
+def ranked(shown: Mapping[tuple[str, Place], Shown], unfair: Collection[str] = ()) -> dict[tuple[str, Place], Shown]:
     """The numbers with the best and the second of each contest: rows of one scenario, one metric and one source.
+
+    Rows of methods that are given all images again are out of competition.
 
     In Tables 6, 9 and 10 a contest is a block, in Table 5 a pair in a row, elsewhere a column. Of two there is no
     second, and what stands alone has won nothing.
     """
     contests: dict[tuple[str, Place], list[tuple[str, Place]]] = {}
     for source, place in shown:
-        if place.metric != "delta" and place.row not in NO_CONTEST and shown[source, place].mean != "-":
+        if place.metric != "delta" and place.row not in unfair and shown[source, place].mean != "-":
             contests.setdefault((source, place._replace(row="")), []).append((source, place))
     found = dict(shown)
     for members in contests.values():

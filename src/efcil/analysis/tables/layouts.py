@@ -6,10 +6,12 @@ down and prototypes fixed and updated across, is written like Table 2, with meth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from efcil.bench.published import Place
+from efcil.errors import UserError
 
 Fixes = dict[str, Any]
 
@@ -63,7 +65,19 @@ class Layout:
             for column in group.columns
         ]
 
+    def with_methods(self, names: Sequence[str]) -> Layout:
+        """The table with rows of these methods below those of the paper, in every block."""
+        if not names:
+            return self
+        if self.stubs != METHODS_DOWN:
+            raise UserError("Only Tables 2, 3, 7 and 8 have methods for rows; --methods goes with these.")
+        added = tuple(Row((name,), {"row": name}, rule=name == names[0]) for name in names)
+        blocks = tuple(replace(block, rows=(*block.rows, *added)) for block in self.blocks)
+        note = f"Rows that the paper does not have, in competition with the others of ours: {', '.join(names)}."
+        return replace(self, blocks=blocks, notes=(*self.notes, note))
 
+
+METHODS_DOWN = ("Method",)
 DATA = {"cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet", "imagenet-subset": "ImageNet-Subset"}
 LONG = {"warm": "Warm Start (WS)", "cold": "Cold Start (CS)"}
 SHORT = {"warm": "WS", "cold": "CS"}
@@ -111,7 +125,7 @@ TRADE = (
 LAYOUTS = {
     2: Layout(
         "Small-scale Class-IL experiments",
-        ("Method",),
+        METHODS_DOWN,
         tuple(Block(name, ALL_METHODS, {"data": data}) for data, name in DATA.items()),
         tuple(
             Group(LONG[start], metric, steps(10, 20), {"start": start, "metric": metric})
@@ -121,7 +135,7 @@ LAYOUTS = {
     ),
     3: Layout(
         "Large-scale Class- and Domain-IL experiments, A_step",
-        ("Method",),
+        METHODS_DOWN,
         (Block("", LARGE_SCALE, {"start": "cold", "metric": "A_step"}),),
         (
             Group("", "ImageNet-1K (CS)", steps(10, 20), {"data": "imagenet-1k"}),
@@ -147,13 +161,13 @@ LAYOUTS = {
     6: drift("CIFAR-100", "cifar100", joint=True),
     7: Layout(
         "Large-scale Class-incremental experiments on ImageNet-1K",
-        ("Method",),
+        METHODS_DOWN,
         tuple(Block(SHORT[start], LARGE_SCALE, {"data": "imagenet-1k", "start": start}) for start in SHORT),
         tuple(Group("", metric, steps(10, 20), {"metric": metric}) for metric in ("A_step", "A_inc")),
     ),
     8: Layout(
         "Domain- and Class-incremental experiments on DN4IL",
-        ("Method",),
+        METHODS_DOWN,
         (Block("DN4IL", DOMAINS, {"data": "dn4il", "start": "cold"}),),
         tuple(Group("Cold Start", metric, steps(6), {"metric": metric}) for metric in ("A_step", "A_inc")),
     ),

@@ -11,7 +11,6 @@ import torch
 from efcil.analysis.tables.comparison import Comparison, PresetRuns
 from efcil.backbones import without_weights
 from efcil.backbones.pretrained import Architecture
-from efcil.bench.published import run_of
 from efcil.bench.scenarios import recorded, resolve, scenario_of
 from efcil.config import ClassifierConfig, RunConfig, Training
 from efcil.engine import numerics
@@ -108,8 +107,7 @@ def _recorded(preset: PresetRuns, row: str) -> RunConfig:
     try:
         return recorded(made["method"], made["settings"])
     except UserError:  # of a field that is gone, or a value with a space in it
-        method, _, changes = run_of(row).partition(":")
-        return resolve(preset.preset, method, 0, [change for change in changes.split(",") if change])
+        return resolve(preset.preset, made["method"], 0, made["changes"].split())
 
 
 def _length(training: Training) -> str:
