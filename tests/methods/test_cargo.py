@@ -43,14 +43,20 @@ class Net:
         return self.factor * x
 
 
-def terms(unit: float) -> dict[str, Tensor]:
-    """The loss where all features are measured in another unit."""
+def task(old: Any, new: Any, x: Tensor, y: Tensor) -> Any:
+    """A later task of these images, as far as a loss looks at it."""
+    seen = {"columns": y, "extract": lambda network, augmented: (network.features(x).detach(),)}
+    return PartialContext(first=False, known=2, model=new, old=old, **seen)
+
+
+def terms(unit: float, shift: float = 0.0) -> dict[str, Tensor]:
+    """The loss where all features are measured in another unit, and all images of the task are shifted."""
     rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(6, 4, generator=rng), torch.tensor([2, 3, 4, 2, 3, 4])
+    x, y = torch.randn(6, 4, generator=rng) + shift, torch.tensor([2, 3, 4, 2, 3, 4])
     spread = unit * torch.randn(40, 4, generator=rng)
     method = Cargo(Cargo.Options(damping=0.5, anchor="none"))
     method.gaussians = CarriedGaussians.of(spread, torch.arange(40) % 2, 2)
-    ctx: Any = PartialContext(first=False, known=2, model=Net(2 * unit), old=Net(unit))
+    ctx = task(Net(unit), Net(2 * unit), x, y)
     method.before_task(ctx)
     return method.loss(ctx, cargo.Batch(x, y))
 
@@ -61,17 +67,19 @@ def test_with_an_anchor_the_loss_is_that_of_the_network_that_learns() -> None:
     for lesson in (FIRST, SECOND):
         classifier.partial_fit(*lesson)
     model, method = classifier._model, classifier._method
-    own, x = model.learner.feature_dim, torch.rand(6, 3, 16, 16)
+    own, x, y = model.learner.feature_dim, torch.rand(6, 3, 16, 16), torch.tensor([2, 3, 4, 2, 3, 4])
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for weight in moved.learner.parameters():
             weight.add_(0.01)
-    ctx: Any = PartialContext(first=False, known=2, model=moved, old=model)
+    ctx = task(model, moved, x, y)
     method.before_task(ctx)
-    found = method.loss(ctx, cargo.Batch(x, torch.tensor([2, 3, 4, 2, 3, 4])))
+    found = method.loss(ctx, cargo.Batch(x, y))
     new, old = moved.learner.features(x), model.learner.features(x)
+    means = torch.stack([old[y == column].double().mean(0) for column in (2, 3, 4)])
+    apart = max(1, method.gaussians.apart(means.detach()) - 1)
     variance = method.gaussians.covariance.diagonal()[-own:].sum()
-    torch.testing.assert_close(found["drift"], 0.5 * (new - old).square().sum(1).mean() / variance)
+    torch.testing.assert_close(found["drift"], 0.5 * apart * (new - old).square().sum(1).mean() / variance)
     ce = F.cross_entropy(new @ moved.newest[:, -own:].T, torch.tensor([0, 1, 2, 0, 1, 2]))
     torch.testing.assert_close(found["ce"], ce)
 
@@ -85,6 +93,18 @@ def test_the_loss_by_hand() -> None:
     torch.testing.assert_close(found["drift"], 0.5 * x.square().sum(1).mean() / variance)  # δ = 2x − x
     ce = F.cross_entropy(2 * x @ Net(2.0).newest.T, torch.tensor([0, 1, 2, 0, 1, 2]))
     torch.testing.assert_close(found["ce"], ce)
+
+
+def test_the_further_new_images_lie_apart_the_more_the_network_is_held() -> None:
+    """Images that are all shifted by 3 are no nearer to each other, and from the old ones so much more than other classes."""
+    near, far = (float(terms(1.0, shift)["drift"]) for shift in (0.0, 3.0))
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 4, generator=rng), torch.tensor([2, 3, 4, 2, 3, 4])
+    old = CarriedGaussians.of(torch.randn(40, 4, generator=rng), torch.arange(40) % 2, 2)
+    shifted = torch.stack([(x + 3)[y == column].mean(0) for column in (2, 3, 4)])
+    longer = float((x + 3).square().sum() / x.square().sum())  # δ = x
+    assert old.apart(shifted - 3) < 2 < old.apart(shifted)
+    assert far / near == pytest.approx(longer * (old.apart(shifted) - 1), rel=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 50.0])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.stats import f_oneway
 from torch import Tensor
 
 from conftest import normal
@@ -41,6 +42,20 @@ def test_what_is_kept_of_classes() -> None:
     torch.testing.assert_close(kept.directions[1].T @ kept.directions[1], expected)
     assert not kept.directions[2].any()  # one image has none
     torch.testing.assert_close(kept.directions[3].T @ kept.directions[3], points[COLUMNS == 3].T.cov())  # two have one
+
+
+def test_how_far_classes_lie_apart_is_the_f_of_an_analysis_of_variance() -> None:
+    """Of one feature it is that of scipy; of several their sums are compared; earlier features do not count."""
+    old, new = normal(5, 3, seed=1).double(), normal(4, 2, seed=2).double() + 1
+    kept = replace(CarriedGaussians.none(), means=old)
+    assert kept.apart(new[:, 1:]) == pytest.approx(f_oneway(old[:, 2], new[:, 1]).statistic)
+    between = (old[:, 1:].var(0).sum() * 4 + new.var(0).sum() * 3) / 7
+    distance = (old[:, 1:].mean(0) - new.mean(0)).square().sum()
+    assert kept.apart(new) == pytest.approx(float(distance / between / (1 / 5 + 1 / 4)))
+    assert kept.apart(new - new.mean(0) + old[:, 1:].mean(0)) == pytest.approx(0, abs=1e-12)
+    assert replace(kept, means=old[:1]).apart(new[:1]) == 0  # a class on either side is no spread
+    alike = replace(kept, means=torch.ones(2, 3))
+    assert alike.apart(torch.ones(2, 3).double()) == 0 and 0 < alike.apart(torch.zeros(2, 3).double()) < 1e4
 
 
 def test_classes_of_two_tasks_are_those_of_one() -> None:

@@ -24,7 +24,7 @@ from efcil.engine.model import IncrementalModel
 from efcil.engine.numerics import TINY, cholesky
 from efcil.engine.plan import seconds_at
 from efcil.errors import UserError
-from efcil.parts.affine import FOLDS, AffineMap, fitted
+from efcil.parts.affine import FOLDS, AffineMap, fitted, means_of
 from efcil.parts.carried import CarriedGaussians, QuadraticDiscriminant, common, quadratic_discriminant
 
 
@@ -60,13 +60,19 @@ class Cargo(Method):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.gaussians = CarriedGaussians.none()
-        self.weight = 0.0  # of ‖δ‖², from the Gaussians at the start of a task
+        self.weight = 0.0  # of ‖δ‖², from the Gaussians and the new images at the start of a task
         self._discriminant: QuadraticDiscriminant | None = None  # follows from the Gaussians
 
     def before_task(self, ctx: Context) -> None:
-        if not ctx.first:
-            own = ctx.model.learner.feature_dim
-            self.weight = self.options.damping / max(self.gaussians.variance(own), TINY)
+        """The weight of the drift; more where the new classes lie apart as a whole by more than classes do by chance.
+
+        Images of another kind say little about how the old ones move, so that the map will carry those less well.
+        """
+        if ctx.old is None or ctx.model.frozen_backbone:
+            return
+        (features,) = ctx.extract(ctx.old.learner, augmented=False)
+        excess = self.gaussians.apart(means_of(features, ctx.columns, ctx.columns.unique())) - 1
+        self.weight = self.options.damping * max(1.0, excess) / max(self.gaussians.variance(features.shape[1]), TINY)
 
     def idle(self, frozen: bool, first: bool) -> bool:
         return frozen  # no answer comes from a head
@@ -108,10 +114,10 @@ class Cargo(Method):
         return fitted(old, new, ctx.columns.repeat(2))
 
     def passes_after(self, ctx: Context) -> int:
-        """The new network sees the images; later in both views, as the old one does; and the anchor does."""
+        """The new network sees the images, the anchor does; later both views go through the old one, and one before."""
         if ctx.model.frozen_backbone:
             return 1
-        return (1 if ctx.first else 4) + int(self.options.anchor != "none")
+        return (1 if ctx.first else 5) + int(self.options.anchor != "none")
 
     def seconds_after(self, ctx: Context) -> float:
         """What is remembered of each class, the inverse of the covariance, and the decompositions of the map."""

@@ -64,8 +64,12 @@ class Fold:
     @classmethod
     def of(cls, old: Tensor, new: Tensor, columns: Tensor, classes: Tensor) -> Fold:
         rows = torch.isin(columns, classes)
-        means = (torch.stack([x[columns == c].double().mean(0) for c in classes]) for x in (old, new))
-        return cls(PairSums.of(old[rows], new[rows]), *means)
+        return cls(PairSums.of(old[rows], new[rows]), *(means_of(x, columns, classes) for x in (old, new)))
+
+
+def means_of(features: Tensor, columns: Tensor, classes: Tensor) -> Tensor:
+    """The mean of each of these classes, (k, n) in float64."""
+    return torch.stack([features[columns == column].double().mean(0) for column in classes])
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,22 @@ class CarriedGaussians:
         length = self.means[:, -last:].square().sum(1).mean()
         return float(self.covariance.diagonal()[-last:].sum().maximum(LEAST_VARIANCE * length))
 
+    def apart(self, means: Tensor) -> float:
+        """How far these means (k, n), of the last features, lie from those here: a multiple of what is to be expected.
+
+        That is the F of an analysis of variance: the squared distance between the mean of all means here and that of
+        the others, over the mean squared distance of a class from its own side's times (1/m + 1/k). Classes of one
+        kind, on whichever side, have about 1, photos and drawings much more. Of one class on each side nothing is told.
+        """
+        own = self.means[:, -means.shape[1] :].to(means)
+        if len(own) + len(means) < 3:
+            return 0.0
+        both = torch.cat([own - own.mean(0), means - means.mean(0)])
+        between = both.square().sum() / (len(both) - 2)
+        least = LEAST_VARIANCE * torch.cat([own, means]).square().sum(1).mean().clamp_min(TINY)
+        distance = (own.mean(0) - means.mean(0)).square().sum()
+        return float(distance / (between.maximum(least) * (1 / len(own) + 1 / len(means))))
+
 
 def freedom(counts: Tensor) -> int:
     """How many images tell about a spread: all but one of each class."""
