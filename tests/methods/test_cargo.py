@@ -96,7 +96,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_the_further_new_images_lie_apart_the_more_the_network_is_held() -> None:
-    """Images that are all shifted by 3 are no nearer to each other, and from the old ones so much more than other classes."""
+    """Images that are all shifted differ no more from each other, but more from the old ones than classes do."""
     near, far = (float(terms(1.0, shift)["drift"]) for shift in (0.0, 3.0))
     rng = torch.Generator().manual_seed(0)
     x, y = torch.randn(6, 4, generator=rng), torch.tensor([2, 3, 4, 2, 3, 4])
