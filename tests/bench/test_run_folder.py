@@ -212,6 +212,10 @@ def test_a_broken_file_of_a_run_gets_one_sentence(
         lambda metrics: {**metrics, "steps": ["?"] * len(metrics["steps"])},
         lambda metrics: {**metrics, "accuracy_matrix": [1.0, 2.0, 3.0]},
         lambda metrics: {**metrics, "classes_per_task": [2]},
+        lambda metrics: {**metrics, "classes_per_task": ["two"] * len(metrics["classes_per_task"])},
+        lambda metrics: {**metrics, "accuracy_matrix": [[*row[:-1], "?"] for row in metrics["accuracy_matrix"]]},
+        lambda metrics: {**metrics, "accuracy_matrix": [[None] * len(row) for row in metrics["accuracy_matrix"]]},
+        *map(drop, ("preset", "method", "seed")),
     ],
 )
 def test_metrics_edited_by_hand_get_one_sentence(
