@@ -339,6 +339,48 @@ def test_of_a_folder_what_does_not_fit_is_left_out_and_what_is_named_must_fit(
     assert "which has no Empirical Feature Matrix" in capsys.readouterr().err
 
 
+def test_a_run_whose_method_or_settings_are_not_at_hand_is_left_out_by_name(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(small_run(), runs / "whole")
+    settings = (small_run() / "config.yaml").read_text()
+    changed = {
+        "elsewhere": settings.replace("method: efc++", "method: not_here:Mine"),
+        "gone": settings.replace("method: efc++", "method: nocil"),
+        "field": settings.replace("  width: 4", "  foo: 4"),
+        "option": settings.replace("    eta: 0.1", "    foo: 0.1"),
+    }
+    for name, text in changed.items():
+        assert text != settings
+        shutil.copytree(small_run(), runs / name)
+        (runs / name / "config.yaml").write_text(text)
+        assert main(["figure", "4", str(runs / name)]) == 2
+        assert f"The run in {runs / name} cannot be looked at here: The" in capsys.readouterr().err
+    with pytest.warns(Notice, match="left out: The run in") as said:
+        assert len(figure("4", tmp_path / "figures", runs)) == 6
+    assert len([one for one in said if issubclass(one.category, Notice)]) == len(changed)
+
+
+def test_a_run_with_a_damaged_state_is_left_out_by_name(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    for name, seed in (("damaged", 0), ("whole", 1)):
+        shutil.copytree(small_run(seed=seed), runs / name)
+    for path in (runs / "damaged" / "state.efcil", runs / "damaged" / "states" / "step-1.efcil"):
+        path.write_bytes(path.read_bytes()[:-1])
+    for number in ("3", "5", "9"):
+        with pytest.warns(Notice, match=r"left out: .*damaged.states.step-1.efcil is damaged"):
+            assert figure(number, tmp_path / number, runs)
+    capsys.readouterr()
+    with pytest.warns(Notice, match=r"left out: .*damaged.state.efcil is damaged"):
+        assert main(["figure", "spectrum", str(runs), "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["whole"]
+    assert main(["figure", "9", str(runs / "damaged")]) == 2
+    assert "step-1.efcil is damaged" in capsys.readouterr().err
+
+
 def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path: Path) -> None:
     for name, folder in (("a", small_run()), ("b", small_run()), ("c", small_run(keep_states=False, seed=1))):
         shutil.copytree(folder, tmp_path / "runs" / name)

@@ -15,6 +15,7 @@ from efcil.bench.run_folder import check_same_stream, read_metrics, read_setting
 from efcil.bench.runs import stored_image_size
 from efcil.bench.scenarios import flat, number_settings
 from efcil.bench.states import kept_states
+from efcil.classifier import IncrementalClassifier
 from efcil.config import RunConfig, from_dict
 from efcil.data.stream import Stream
 from efcil.engine.method import Method
@@ -144,8 +145,14 @@ def has_class_means(run: Asked) -> None:
         raise UserError(f"The run in {run.folder} is of {run.method}, which does not show class means; {able} do.")
 
 
+def has_state(run: Run) -> None:
+    IncrementalClassifier.load(run.folder / "state.efcil")
+
+
 def has_states(run: Run) -> None:
-    kept_states(run.folder, run.metrics["first_step"], len(run.steps))
+    """All of them, and whole: loading them takes moments, what a figure computes from each takes long."""
+    for path in run.states:
+        IncrementalClassifier.load(path)
 
 
 def has_later_step(run: Run) -> None:
@@ -157,7 +164,13 @@ def _read_run(folder: Path) -> Run:
     metrics = read_metrics(folder / "metrics.json")
     if not metrics["finished"]:
         raise UserError(f"The run in {folder} is not finished; go on with the same `efcil run` and --resume.")
-    return Run(folder, metrics, from_dict(RunConfig, read_settings(folder / "config.yaml")))
+    settings = read_settings(folder / "config.yaml")
+    try:
+        config = from_dict(RunConfig, settings)
+        number_settings(config)  # its method is at hand, and has these options
+    except UserError as error:
+        raise UserError(f"The run in {folder} cannot be looked at here: {error}") from None
+    return Run(folder, metrics, config)
 
 
 def labelled(runs: Sequence[Run]) -> list[Run]:
