@@ -381,6 +381,13 @@ def test_a_run_with_a_damaged_state_is_left_out_by_name(
     assert "step-1.efcil is damaged" in capsys.readouterr().err
 
 
+def test_a_run_of_one_class_has_no_spectrum(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small_run("efc++", "stream.steps=10", "stream.tasks=1")
+    for number in ("10", "spectrum"):
+        assert main(["figure", number, str(folder)]) == 2
+        assert f"The run in {folder} has learnt a single class" in capsys.readouterr().err
+
+
 def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path: Path) -> None:
     for name, folder in (("a", small_run()), ("b", small_run()), ("c", small_run(keep_states=False, seed=1))):
         shutil.copytree(folder, tmp_path / "runs" / name)

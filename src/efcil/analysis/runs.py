@@ -139,6 +139,14 @@ def has_efm(run: Asked) -> None:
         )
 
 
+def has_two_classes(run: Run) -> None:
+    if sum(run.metrics["classes_per_task"]) < 2:
+        raise UserError(
+            f"The run in {run.folder} has learnt a single class, whose Empirical Feature Matrix has no eigenvalues; "
+            "give runs of several classes."
+        )
+
+
 def has_class_means(run: Asked) -> None:
     if method_class(run.method).class_means is Method.class_means:
         able = ", ".join(name for name, cls in METHODS.items() if cls.class_means is not Method.class_means)
