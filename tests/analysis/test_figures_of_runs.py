@@ -18,8 +18,8 @@ from PIL import Image
 from conftest import normal
 from efcil import IncrementalClassifier
 from efcil.analysis.kept import columns, features
-from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
+from efcil.analysis.prototype_distance import prototype_distances
 from efcil.analysis.runs import labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
 from efcil.bench.run_folder import run_name
@@ -36,6 +36,7 @@ REBALANCED = (*MEMORY, "options.rebalancing.epochs=5")
 RunFolder = Callable[..., Path]
 SKIPPED = ("stream.kind=cold", "stream.first_classes=0", "stream.skip_classes=4")
 WARM = ("stream.kind=warm", "stream.first_classes=4")
+HELD_OUT = "data.held_out=5"
 
 
 @pytest.fixture(scope="session")
@@ -192,12 +193,12 @@ def test_figure_5_is_the_drift_of_class_means_written_out(small_run: RunFolder, 
     assert split == pytest.approx([along, whole - along], rel=1e-3)
 
 
-def test_figure_5_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
+def test_figure_9_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
     whole, few = small_run(), small_run("efc++", "data.images_per_class=8")
-    together = mean_drifts(read_runs([whole, few]), None)
-    alone = [row for folder in (whole, few) for row in mean_drifts(read_runs([folder]), None)]
-    assert [row["drift"] for row in together] == [row["drift"] for row in alone]
-    assert len({row["drift"] for row in together}) == 4
+    together = prototype_distances(read_runs([whole, few]), None)
+    alone = [row for folder in (whole, few) for row in prototype_distances(read_runs([folder]), None)]
+    assert [row["fixed"] for row in together] == [row["fixed"] for row in alone]
+    assert len({row["fixed"] for row in together}) == 4
 
 
 def test_runs_of_other_numerics_are_another_curve(small_run: RunFolder) -> None:
@@ -397,9 +398,33 @@ def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path:
 
 
 def test_mixed_scenarios_are_refused(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    others = {WARM: "stream.kind, stream.first_classes, classes_per_task", (HELD_OUT,): "data.held_out"}
     for number in ("4", "5", "8", "12"):
-        assert main(["figure", number, str(small_run()), str(small_run("efc++", *WARM))]) == 2
-        assert "different scenarios" in capsys.readouterr().err
+        for changes, names in others.items():
+            assert main(["figure", number, str(small_run()), str(small_run("efc++", *changes))]) == 2
+            assert f"of different scenarios (not the same {names});" in capsys.readouterr().err
+
+
+def test_what_runs_of_a_panel_have_seen_is_in_their_labels_where_it_differs(
+    small_run: RunFolder, tmp_path: Path
+) -> None:
+    runs = [small_run("finetune"), small_run("freeze", HELD_OUT), small_run("joint", "stream.tasks=2")]
+    labels = {"finetune held_out=0", "freeze held_out=5", "joint held_out=0 tasks=2"}
+    for number in ("6", "14"):
+        assert {row["method"] for row in figure(number, tmp_path / number, *runs)} == labels
+    assert [run.label for run in read_runs([small_run("finetune"), small_run("efc")])] == ["finetune", "efc"]
+
+
+def test_two_presets_of_one_file_name_are_two_curves(small_run: RunFolder, tmp_path: Path) -> None:
+    for seed, width in ((0, 4), (1, 8)):
+        folder = shutil.copytree(small_run("finetune", f"width={width}", seed=seed), tmp_path / "runs" / str(seed))
+        metrics = {**metrics_of(folder), "preset": f"{tmp_path}/{seed}/mine.yaml"}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    rows = figure("14", tmp_path / "figures", tmp_path / "runs")
+    assert {(row["preset"], row["method"], row["seeds"]) for row in rows} == {
+        ("mine", "finetune width=4", "1"),
+        ("mine", "finetune width=8", "1"),
+    }
 
 
 def test_a_folder_of_runs_stands_for_its_finished_runs(

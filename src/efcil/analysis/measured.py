@@ -39,7 +39,7 @@ class Measured:
 def measured_runs(runs: Sequence[Run]) -> list[Measured]:
     return [
         Measured(
-            Path(run.metrics["preset"]).stem,
+            run.preset,
             run.label,
             run.seed,
             {name: run.metrics[name] for name in NAMES},

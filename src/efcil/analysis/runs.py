@@ -23,6 +23,8 @@ from efcil.errors import Notice, UserError
 from efcil.methods import METHODS, method_class
 from efcil.parts.consolidation import Consolidating
 
+SCENARIO = ("data.", "stream.")  # the settings that say what a run learns and is measured on
+
 
 @dataclass(frozen=True)
 class Run:
@@ -48,9 +50,20 @@ class Run:
         return self.config.classifier.method
 
     @property
-    def scenario(self) -> str:
+    def preset(self) -> str:
+        """Its name; of a file of one's own without the folder, which may be another on another machine."""
+        return Path(self.metrics["preset"]).stem
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Those that can move a number, by dotted names, and the numerics it was made with."""
+        return {**flat(number_settings(self.config)), "numerics": self.metrics.get("numerics", 1)}
+
+    @property
+    def scenario(self) -> dict[str, Any]:
         """What must be equal for two runs to be compared: images and split."""
-        return f"{self.metrics['preset']} with tasks of {self.metrics['classes_per_task']} classes"
+        own = {name: value for name, value in self.settings.items() if name.startswith(SCENARIO)}
+        return {"preset": self.preset, **own, "classes_per_task": self.metrics["classes_per_task"]}
 
     @cached_property
     def states(self) -> list[Path]:
@@ -182,29 +195,31 @@ def _read_run(folder: Path) -> Run:
 
 
 def labelled(runs: Sequence[Run]) -> list[Run]:
-    """The method of each run, and the settings in which runs of the same method and preset differ."""
-    settings = [
-        {**flat(number_settings(run.config)), "numerics": run.metrics.get("numerics", 1)} for run in runs
-    ]  # what older numerics made is never in one mean with what today's do
-    labels = []
-    for run, own in zip(runs, settings, strict=True):
-        alike = [other for peer, other in zip(runs, settings, strict=True) if _kind(peer) == _kind(run)]
-        differing = [name for name, value in own.items() if any(other.get(name) != value for other in alike)]
-        words = [f"{name.split('.')[-1]}={own[name]}" for name in differing]
-        labels.append(" ".join([run.method, *words]))
-    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+    """The method of each run, and the settings in which runs of the same preset and method differ.
 
-
-def _kind(run: Run) -> tuple[str, str]:
-    return run.method, run.metrics["preset"]
+    Runs of one preset share a panel, so that their images and split are compared whatever the method. What older
+    numerics made is never in one mean with what today's do.
+    """
+    found = []
+    for run in runs:
+        panel = [other for other in runs if other.preset == run.preset]
+        alike = [other for other in panel if other.method == run.method]
+        words = [
+            f"{name.split('.')[-1]}={value}"
+            for name, value in run.settings.items()
+            if any(other.settings.get(name) != value for other in (panel if name.startswith(SCENARIO) else alike))
+        ]
+        found.append(replace(run, label=" ".join([run.method, *words])))
+    return found
 
 
 def same_scenario(runs: Sequence[Run]) -> None:
     """Runs in one panel must have seen the same."""
     for run in runs[1:]:
-        if run.scenario != runs[0].scenario:
+        one, other = runs[0].scenario, run.scenario
+        if differing := [name for name in one | other if one.get(name) != other.get(name)]:
             raise UserError(
-                f"{runs[0].folder} and {run.folder} are of different scenarios, {runs[0].scenario} and {run.scenario}; "
+                f"{runs[0].folder} and {run.folder} are of different scenarios (not the same {', '.join(differing)}); "
                 "give runs of one."
             )
 
