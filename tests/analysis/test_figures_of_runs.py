@@ -298,6 +298,21 @@ def test_figures_6_and_14_of_runs_are_their_last_row_and_their_steps(small_run: 
     assert [row["step"] for row in warm] == ["0", "1", "2", "3"]
 
 
+# 11
+
+
+def test_figure_11_is_of_runs_that_differ_in_nothing_but_lambda_eta_and_seed(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [small_run(), small_run("efc++", "options.eta=1"), small_run(seed=1)]
+    rows = {float(row["eta"]): row for row in figure("11", tmp_path, *runs)}
+    assert {eta: row["seeds"] for eta, row in rows.items()} == {0.1: "2", 1: "1"}
+    ends = [metrics_of(folder)["per_step_accuracy"] for folder in (runs[0], runs[2])]
+    assert float(rows[0.1]["per_step_accuracy"]) == pytest.approx(sum(ends) / 2, abs=1e-3)
+    assert main(["figure", "11", str(runs[0]), str(small_run("efc"))]) == 2
+    assert "efc++ and efc on digits-cold5 differ in more than λ, η and seed;" in capsys.readouterr().err
+
+
 # What cannot be drawn
 
 
