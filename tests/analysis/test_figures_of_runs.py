@@ -37,6 +37,7 @@ RunFolder = Callable[..., Path]
 SKIPPED = ("stream.kind=cold", "stream.first_classes=0", "stream.skip_classes=4")
 WARM = ("stream.kind=warm", "stream.first_classes=4")
 HELD_OUT = "data.held_out=5"
+FROZEN = ("stream.kind=warm", "stream.first_classes=2", "stream.steps=1")
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +91,7 @@ def test_the_linear_probe_is_the_optimum_of_its_convex_problem() -> None:
 
 
 def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: RunFolder, tmp_path: Path) -> None:
-    frozen = [small_run("freeze", *WARM[:1], f"stream.first_classes={n}", "stream.steps=1") for n in (2, 5)]
+    frozen = [small_run("freeze", FROZEN[0], f"stream.first_classes={n}", FROZEN[2]) for n in (2, 5)]
     joint = small_run("joint", "stream.steps=1")
     rows = figure("1", tmp_path, *frozen, joint)
     assert [(row["network"], row["first_classes"]) for row in rows] == [
@@ -107,6 +108,37 @@ def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: Run
 def test_figure_1_says_which_runs_it_needs(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["figure", "1", str(small_run())]) == 2
     assert "@figure1" in capsys.readouterr().err
+
+
+def test_figure_1_compares_what_is_the_same_but_for_the_method_and_the_split(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen, joint = small_run("freeze", *FROZEN), small_run("joint", "stream.steps=1")
+    others = {
+        "cut": small_run("finetune", "stream.tasks=1"),  # no joint training, but a stream that was cut off
+        "frozen_cut": small_run("freeze", "stream.tasks=1"),
+        "held_out": small_run("freeze", *FROZEN, HELD_OUT),
+        "less": small_run("joint", "stream.steps=1", "stream.skip_classes=5"),
+        "seed": small_run("joint", "stream.steps=1", seed=1),
+        "older": shutil.copytree(joint, tmp_path / "older"),
+    }
+    older = {**metrics_of(joint), "numerics": 1}
+    (others["older"] / "metrics.json").write_text(json.dumps(older))
+    for folder in others.values():
+        whole = frozen if metrics_of(folder)["method"] == "joint" else joint
+        assert main(["figure", "1", str(whole), str(folder)]) == 2
+        assert "@figure1" in capsys.readouterr().err
+    for name, folder in {"frozen": frozen, "joint": joint, **others}.items():
+        shutil.copytree(folder, tmp_path / "runs" / name)
+    with pytest.warns(Notice, match="left out: ") as said:
+        rows = figure("1", tmp_path / "figures", tmp_path / "runs")
+    assert {row["run"] for row in rows} == {"frozen", "joint"}
+    assert len([one for one in said if issubclass(one.category, Notice)]) == len(others)
+    other = small_run("joint", "stream.steps=1", HELD_OUT)
+    assert main(["figure", "1", str(frozen), str(joint), str(other), str(others["held_out"])]) == 2
+    assert f"{frozen} and {other} are not of the same preset, images" in capsys.readouterr().err
+    assert main(["figure", "1", str(frozen), str(joint), str(small_run("finetune", "stream.steps=1"))]) == 2
+    assert "are both joint training of one seed" in capsys.readouterr().err
 
 
 # 3
