@@ -152,6 +152,9 @@ def test_a_sweep_as_a_command(swept: Path, tmp_path: Path, capsys: pytest.Captur
     for field in ("first.milestones", "stream.tasks", "first.rotation", "width"):  # of every kind
         assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
         assert f"efc++:{field}=VALUE" in capsys.readouterr().err
+    for field in ("seed", "method", "classifier.method", "workers", "device", "data.packed"):
+        assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
+        assert f"There is nothing to sweep over {field}: runs of one method are compared" in capsys.readouterr().err
     assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(swept)]) == 2
     assert "no setting called 'options.etta'; did you mean options.eta" in capsys.readouterr().err
     assert main(["figure", "sweep", "digits-cold5", "efc++", "eta", "--results", str(swept)]) == 2
