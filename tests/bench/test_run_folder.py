@@ -64,6 +64,16 @@ def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, capsys: pyt
     preset.write_text(text.replace("width: 4", "width: 5"))
     assert main([*command, "--resume"]) == 2
     assert "begun with classifier.width = 4, not 5" in capsys.readouterr().err
+    preset.write_text(text)
+    assert main([*command, "--resume", "--set", "workers=0"]) == 0
+    config = folder_in(out) / "config.yaml"
+    settings = config.read_text()
+    config.write_text(settings.replace("  tasks: null\n", ""))  # as before there was this setting
+    assert main([*command, "--resume"]) == 0
+    config.write_text(settings.replace("  tasks: null\n", "  tasks: 1\n"))
+    assert main([*command, "--resume"]) == 2
+    assert "begun with stream.tasks = 1, not None" in capsys.readouterr().err
+    config.write_text(settings)
     assert contents(folder_in(out)) == before
 
 

@@ -119,6 +119,7 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
         )
     before, now = read_config(folder / "config.yaml"), flat(to_dict(config))
     counted = {"classifier.seed", *flat(number_settings(config))}
+    counted |= flat(number_settings(config, complete=True)).keys() & before.keys()  # older runs did not write them all
     free = now.keys() - counted  # such as workers, which may change on the way
     for name in sorted((before.keys() | now.keys()) - free):
         if before.get(name) != now.get(name):
