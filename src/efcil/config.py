@@ -314,13 +314,17 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
 
 
-def deciding(config: Any) -> dict[str, Any]:
-    """Every setting that can move a number, defaults included, as plain dictionaries and lists."""
+def deciding(config: Any, complete: bool = False) -> dict[str, Any]:
+    """Every setting that can move a number, defaults included, as plain dictionaries and lists.
+
+    Only if it is to be ``complete`` are those in it that were added later and have their default.
+    """
     return {
-        f.name: deciding(value) if dataclasses.is_dataclass(value := getattr(config, f.name)) else _plain(value)
+        f.name: deciding(value, complete) if dataclasses.is_dataclass(value) else _plain(value)
         for f in dataclasses.fields(config)
+        for value in [getattr(config, f.name)]
         if not f.metadata.get("moves_no_number")
-        and not ("added_later" in f.metadata and getattr(config, f.name) == f.metadata["added_later"])
+        and (complete or "added_later" not in f.metadata or value != f.metadata["added_later"])
     }
 
 

@@ -152,6 +152,9 @@ def test_a_sweep_as_a_command(swept: Path, tmp_path: Path, capsys: pytest.Captur
     for field in ("first.milestones", "stream.tasks", "first.rotation", "width"):  # of every kind
         assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
         assert f"efc++:{field}=VALUE" in capsys.readouterr().err
+    for field in ("seed", "method", "classifier.method", "workers", "device", "data.packed"):
+        assert main(["figure", "sweep", "digits-cold5", "efc++", field, "--results", str(swept)]) == 2
+        assert f"There is nothing to sweep over {field}: runs of one method are compared" in capsys.readouterr().err
     assert main(["figure", "sweep", "digits-cold5", "efc++", "options.etta", "--results", str(swept)]) == 2
     assert "no setting called 'options.etta'; did you mean options.eta" in capsys.readouterr().err
     assert main(["figure", "sweep", "digits-cold5", "efc++", "eta", "--results", str(swept)]) == 2
@@ -182,6 +185,34 @@ def test_the_grid_has_a_cell_for_every_pair_that_was_run(tmp_path: Path) -> None
     }
     assert main(["figure", "11", "--preset", "digits-cold5", "--results", str(table), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "figure11.png").exists()
+
+
+def test_a_grid_of_rows_that_differ_in_more_is_refused(swept: Path) -> None:
+    preset, held = ["digits-cold5"], f"efc++:{HELD}"
+    assert [row["seeds"] for row in grid(measured_results(preset, [held, f"{held},options.eta=2"], swept))] == [3, 3]
+    for table, methods in ((RESULTS, ["efc++", "efc"]), (swept, [held, "efc++:options.eta=4"])):
+        labels = " and ".join(method.replace(":", " ") for method in methods).replace("+", r"\+")
+        with pytest.raises(UserError, match=f"{labels} on digits-cold5 differ in more than λ, η and seed;"):
+            grid(measured_results(preset, methods, table))
+
+
+def test_what_is_named_twice_counts_once(swept: Path) -> None:
+    held, again = f"efc++:{HELD}", f"efc++:{HELD},options.eta=0.1"
+    found = measured_results(["digits-cold5", "digits-warm4", "digits-cold5"], [held, again, held], swept)
+    once = [("digits-cold5", seed) for seed in (0, 1, 2)] + [("digits-warm4", 0)]
+    assert [(one.preset, one.seed) for one in found] == once
+    assert {one.label for one in found} == {f"efc++ {HELD}"}
+
+
+def test_two_presets_of_one_file_name_are_two_panels(tmp_path: Path) -> None:
+    presets, table = [str(tmp_path / name / "mine.yaml") for name in "ab"], tmp_path / "runs.csv"
+    for number, preset in enumerate(presets):
+        Path(preset).parent.mkdir()
+        Path(preset).write_text("like: digits-cold5")
+        add_runs(table, preset, (), {0: 40.0 + number})
+    found = measured_results(presets, ["efc++"], table)
+    assert [(one.preset, one.per_step) for one in found] == [(presets[0], [40.0]), (presets[1], [41.0])]
+    assert [one.preset for one in measured_results(presets[:1], ["efc++"], table)] == ["mine"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from PIL import Image
 from conftest import normal
 from efcil import IncrementalClassifier
 from efcil.analysis.kept import columns, features
-from efcil.analysis.mean_drift import mean_drifts
 from efcil.analysis.potential import DECAY, linear_probe
+from efcil.analysis.prototype_distance import prototype_distances
 from efcil.analysis.runs import labelled, read_runs
 from efcil.analysis.training_time import mean_seconds
 from efcil.bench.run_folder import run_name
@@ -36,6 +36,8 @@ REBALANCED = (*MEMORY, "options.rebalancing.epochs=5")
 RunFolder = Callable[..., Path]
 SKIPPED = ("stream.kind=cold", "stream.first_classes=0", "stream.skip_classes=4")
 WARM = ("stream.kind=warm", "stream.first_classes=4")
+HELD_OUT = "data.held_out=5"
+FROZEN = ("stream.kind=warm", "stream.first_classes=2", "stream.steps=1")
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +91,7 @@ def test_the_linear_probe_is_the_optimum_of_its_convex_problem() -> None:
 
 
 def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: RunFolder, tmp_path: Path) -> None:
-    frozen = [small_run("freeze", *WARM[:1], f"stream.first_classes={n}", "stream.steps=1") for n in (2, 5)]
+    frozen = [small_run("freeze", FROZEN[0], f"stream.first_classes={n}", FROZEN[2]) for n in (2, 5)]
     joint = small_run("joint", "stream.steps=1")
     rows = figure("1", tmp_path, *frozen, joint)
     assert [(row["network"], row["first_classes"]) for row in rows] == [
@@ -106,6 +108,37 @@ def test_figure_1_is_the_gap_of_frozen_networks_to_joint_training(small_run: Run
 def test_figure_1_says_which_runs_it_needs(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["figure", "1", str(small_run())]) == 2
     assert "@figure1" in capsys.readouterr().err
+
+
+def test_figure_1_compares_what_is_the_same_but_for_the_method_and_the_split(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen, joint = small_run("freeze", *FROZEN), small_run("joint", "stream.steps=1")
+    others = {
+        "cut": small_run("finetune", "stream.tasks=1"),  # no joint training, but a stream that was cut off
+        "frozen_cut": small_run("freeze", "stream.tasks=1"),
+        "held_out": small_run("freeze", *FROZEN, HELD_OUT),
+        "less": small_run("joint", "stream.steps=1", "stream.skip_classes=5"),
+        "seed": small_run("joint", "stream.steps=1", seed=1),
+        "older": shutil.copytree(joint, tmp_path / "older"),
+    }
+    older = {**metrics_of(joint), "numerics": 1}
+    (others["older"] / "metrics.json").write_text(json.dumps(older))
+    for folder in others.values():
+        whole = frozen if metrics_of(folder)["method"] == "joint" else joint
+        assert main(["figure", "1", str(whole), str(folder)]) == 2
+        assert "@figure1" in capsys.readouterr().err
+    for name, folder in {"frozen": frozen, "joint": joint, **others}.items():
+        shutil.copytree(folder, tmp_path / "runs" / name)
+    with pytest.warns(Notice, match="left out: ") as said:
+        rows = figure("1", tmp_path / "figures", tmp_path / "runs")
+    assert {row["run"] for row in rows} == {"frozen", "joint"}
+    assert len([one for one in said if issubclass(one.category, Notice)]) == len(others)
+    other = small_run("joint", "stream.steps=1", HELD_OUT)
+    assert main(["figure", "1", str(frozen), str(joint), str(other), str(others["held_out"])]) == 2
+    assert f"{frozen} and {other} are not of the same preset, images" in capsys.readouterr().err
+    assert main(["figure", "1", str(frozen), str(joint), str(small_run("finetune", "stream.steps=1"))]) == 2
+    assert "are both joint training of one seed" in capsys.readouterr().err
 
 
 # 3
@@ -192,12 +225,12 @@ def test_figure_5_is_the_drift_of_class_means_written_out(small_run: RunFolder, 
     assert split == pytest.approx([along, whole - along], rel=1e-3)
 
 
-def test_figure_5_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
+def test_figure_9_takes_the_images_that_each_run_saw(small_run: RunFolder) -> None:
     whole, few = small_run(), small_run("efc++", "data.images_per_class=8")
-    together = mean_drifts(read_runs([whole, few]), None)
-    alone = [row for folder in (whole, few) for row in mean_drifts(read_runs([folder]), None)]
-    assert [row["drift"] for row in together] == [row["drift"] for row in alone]
-    assert len({row["drift"] for row in together}) == 4
+    together = prototype_distances(read_runs([whole, few]), None)
+    alone = [row for folder in (whole, few) for row in prototype_distances(read_runs([folder]), None)]
+    assert [row["fixed"] for row in together] == [row["fixed"] for row in alone]
+    assert len({row["fixed"] for row in together}) == 4
 
 
 def test_runs_of_other_numerics_are_another_curve(small_run: RunFolder) -> None:
@@ -297,6 +330,21 @@ def test_figures_6_and_14_of_runs_are_their_last_row_and_their_steps(small_run: 
     assert [row["step"] for row in warm] == ["0", "1", "2", "3"]
 
 
+# 11
+
+
+def test_figure_11_is_of_runs_that_differ_in_nothing_but_lambda_eta_and_seed(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [small_run(), small_run("efc++", "options.eta=1"), small_run(seed=1)]
+    rows = {float(row["eta"]): row for row in figure("11", tmp_path, *runs)}
+    assert {eta: row["seeds"] for eta, row in rows.items()} == {0.1: "2", 1: "1"}
+    ends = [metrics_of(folder)["per_step_accuracy"] for folder in (runs[0], runs[2])]
+    assert float(rows[0.1]["per_step_accuracy"]) == pytest.approx(sum(ends) / 2, abs=1e-3)
+    assert main(["figure", "11", str(runs[0]), str(small_run("efc"))]) == 2
+    assert "efc++ and efc on digits-cold5 differ in more than λ, η and seed;" in capsys.readouterr().err
+
+
 # What cannot be drawn
 
 
@@ -339,6 +387,55 @@ def test_of_a_folder_what_does_not_fit_is_left_out_and_what_is_named_must_fit(
     assert "which has no Empirical Feature Matrix" in capsys.readouterr().err
 
 
+def test_a_run_whose_method_or_settings_are_not_at_hand_is_left_out_by_name(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(small_run(), runs / "whole")
+    settings = (small_run() / "config.yaml").read_text()
+    changed = {
+        "elsewhere": settings.replace("method: efc++", "method: not_here:Mine"),
+        "gone": settings.replace("method: efc++", "method: nocil"),
+        "field": settings.replace("  width: 4", "  foo: 4"),
+        "option": settings.replace("    eta: 0.1", "    foo: 0.1"),
+    }
+    for name, text in changed.items():
+        assert text != settings
+        shutil.copytree(small_run(), runs / name)
+        (runs / name / "config.yaml").write_text(text)
+        assert main(["figure", "4", str(runs / name)]) == 2
+        assert f"The run in {runs / name} cannot be looked at here: The" in capsys.readouterr().err
+    with pytest.warns(Notice, match="left out: The run in") as said:
+        assert len(figure("4", tmp_path / "figures", runs)) == 6
+    assert len([one for one in said if issubclass(one.category, Notice)]) == len(changed)
+
+
+def test_a_run_with_a_damaged_state_is_left_out_by_name(
+    small_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    for name, seed in (("damaged", 0), ("whole", 1)):
+        shutil.copytree(small_run(seed=seed), runs / name)
+    for path in (runs / "damaged" / "state.efcil", runs / "damaged" / "states" / "step-1.efcil"):
+        path.write_bytes(path.read_bytes()[:-1])
+    for number in ("3", "5", "9"):
+        with pytest.warns(Notice, match=r"left out: .*damaged.states.step-1.efcil is damaged"):
+            assert figure(number, tmp_path / number, runs)
+    capsys.readouterr()
+    with pytest.warns(Notice, match=r"left out: .*damaged.state.efcil is damaged"):
+        assert main(["figure", "spectrum", str(runs), "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["whole"]
+    assert main(["figure", "9", str(runs / "damaged")]) == 2
+    assert "step-1.efcil is damaged" in capsys.readouterr().err
+
+
+def test_a_run_of_one_class_has_no_spectrum(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small_run("efc++", "stream.steps=10", "stream.tasks=1")
+    for number in ("10", "spectrum"):
+        assert main(["figure", number, str(folder)]) == 2
+        assert f"The run in {folder} has learnt a single class" in capsys.readouterr().err
+
+
 def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path: Path) -> None:
     for name, folder in (("a", small_run()), ("b", small_run()), ("c", small_run(keep_states=False, seed=1))):
         shutil.copytree(folder, tmp_path / "runs" / name)
@@ -348,9 +445,33 @@ def test_the_same_run_in_two_folders_counts_once(small_run: RunFolder, tmp_path:
 
 
 def test_mixed_scenarios_are_refused(small_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    others = {WARM: "stream.kind, stream.first_classes, classes_per_task", (HELD_OUT,): "data.held_out"}
     for number in ("4", "5", "8", "12"):
-        assert main(["figure", number, str(small_run()), str(small_run("efc++", *WARM))]) == 2
-        assert "different scenarios" in capsys.readouterr().err
+        for changes, names in others.items():
+            assert main(["figure", number, str(small_run()), str(small_run("efc++", *changes))]) == 2
+            assert f"of different scenarios (not the same {names});" in capsys.readouterr().err
+
+
+def test_what_runs_of_a_panel_have_seen_is_in_their_labels_where_it_differs(
+    small_run: RunFolder, tmp_path: Path
+) -> None:
+    runs = [small_run("finetune"), small_run("freeze", HELD_OUT), small_run("joint", "stream.tasks=2")]
+    labels = {"finetune held_out=0", "freeze held_out=5", "joint held_out=0 tasks=2"}
+    for number in ("6", "14"):
+        assert {row["method"] for row in figure(number, tmp_path / number, *runs)} == labels
+    assert [run.label for run in read_runs([small_run("finetune"), small_run("efc")])] == ["finetune", "efc"]
+
+
+def test_two_presets_of_one_file_name_are_two_curves(small_run: RunFolder, tmp_path: Path) -> None:
+    for seed, width in ((0, 4), (1, 8)):
+        folder = shutil.copytree(small_run("finetune", f"width={width}", seed=seed), tmp_path / "runs" / str(seed))
+        metrics = {**metrics_of(folder), "preset": f"{tmp_path}/{seed}/mine.yaml"}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    rows = figure("14", tmp_path / "figures", tmp_path / "runs")
+    assert {(row["preset"], row["method"], row["seeds"]) for row in rows} == {
+        ("mine", "finetune width=4", "1"),
+        ("mine", "finetune width=8", "1"),
+    }
 
 
 def test_a_folder_of_runs_stands_for_its_finished_runs(

@@ -36,6 +36,9 @@ def metrics(a_step: float, a_inc: float = 50.0) -> dict[str, object]:
     }
     return {
         **numbers,
+        "preset": "digits-cold5",
+        "method": "efc++",
+        "seed": 0,
         "kept_bytes": 4000,
         "steps": [{**numbers, "step": 1, "per_step_accuracy": 90.0}, {**numbers, "step": 2}],
         "accuracy_matrix": [[90.0, None], [10.0, a_step]],

@@ -64,6 +64,16 @@ def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, capsys: pyt
     preset.write_text(text.replace("width: 4", "width: 5"))
     assert main([*command, "--resume"]) == 2
     assert "begun with classifier.width = 4, not 5" in capsys.readouterr().err
+    preset.write_text(text)
+    assert main([*command, "--resume", "--set", "workers=0"]) == 0
+    config = folder_in(out) / "config.yaml"
+    settings = config.read_text()
+    config.write_text(settings.replace("  tasks: null\n", ""))  # as before there was this setting
+    assert main([*command, "--resume"]) == 0
+    config.write_text(settings.replace("  tasks: null\n", "  tasks: 1\n"))
+    assert main([*command, "--resume"]) == 2
+    assert "begun with stream.tasks = 1, not None" in capsys.readouterr().err
+    config.write_text(settings)
     assert contents(folder_in(out)) == before
 
 
@@ -212,6 +222,10 @@ def test_a_broken_file_of_a_run_gets_one_sentence(
         lambda metrics: {**metrics, "steps": ["?"] * len(metrics["steps"])},
         lambda metrics: {**metrics, "accuracy_matrix": [1.0, 2.0, 3.0]},
         lambda metrics: {**metrics, "classes_per_task": [2]},
+        lambda metrics: {**metrics, "classes_per_task": ["two"] * len(metrics["classes_per_task"])},
+        lambda metrics: {**metrics, "accuracy_matrix": [[*row[:-1], "?"] for row in metrics["accuracy_matrix"]]},
+        lambda metrics: {**metrics, "accuracy_matrix": [[None] * len(row) for row in metrics["accuracy_matrix"]]},
+        *map(drop, ("preset", "method", "seed")),
     ],
 )
 def test_metrics_edited_by_hand_get_one_sentence(

@@ -177,6 +177,12 @@ def test_the_drift_of_other_methods_is_shown_where_they_show_class_means_and_oth
     assert "Not in the drift of prototypes: finetune, which does not show class means." in page.text
 
 
+def test_nothing_is_asked_for_where_there_is_no_later_step(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    run(out, "efc++", 0, [*TINY, *BALANCING, "stream.tasks=1"], "--keep-states")
+    assert "drift of prototypes" not in page_of(out, out=tmp_path / "r.html").text.lower()
+
+
 # Run it again
 
 

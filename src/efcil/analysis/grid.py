@@ -18,6 +18,7 @@ PANELS = (
     ("plasticity", "plasticity PL, %", max),
 )
 GRIDS = ("options.lambda_efm", "options.eta")
+LAMBDA, ETA = (f"classifier.{name}" for name in GRIDS)
 
 
 def searched(presets: Sequence[str], results: Path) -> list[Measured]:
@@ -31,19 +32,30 @@ def searched(presets: Sequence[str], results: Path) -> list[Measured]:
 
 
 def grid(found: Sequence[Measured]) -> Rows:
-    """One row per preset, λ and η, mean over seeds."""
+    """One row per preset, λ and η, mean over seeds; all else must be the same within a preset."""
+    first: dict[str, Measured] = {}
     groups: dict[tuple[str, float, float], list[Measured]] = {}
     for one in found:
-        if "lambda_efm" not in one.options:
+        if LAMBDA not in one.settings:
             raise UserError(f"{one.label} has no λ and η; name efc++ or efc.")
-        groups.setdefault((one.preset, one.options["lambda_efm"], one.options["eta"]), []).append(one)
+        other = first.setdefault(one.preset, one)
+        if _but_weights(one) != _but_weights(other):
+            raise UserError(
+                f"{other.label} and {one.label} on {one.preset} differ in more than λ, η and seed; "
+                "name runs of one method that are the same in all else."
+            )
+        groups.setdefault((one.preset, one.settings[LAMBDA], one.settings[ETA]), []).append(one)
     rows: Rows = []
     for (preset, lambda_efm, eta), group in sorted(groups.items()):
-        newest = max(int(one.numerics) for one in group)  # the same run may be there under two names
-        seeds = {one.seed: one for one in group if int(one.numerics) == newest}
-        means = {name: sum(one.numbers[name] for one in seeds.values()) / len(seeds) for name, *_ in PANELS}
+        newest = max(int(one.numerics) for one in group)
+        seeds = [one for one in group if int(one.numerics) == newest]
+        means = {name: sum(one.numbers[name] for one in seeds) / len(seeds) for name, *_ in PANELS}
         rows.append({"preset": preset, "lambda_efm": lambda_efm, "eta": eta, "seeds": len(seeds), **means})
     return rows
+
+
+def _but_weights(one: Measured) -> dict[str, Any]:
+    return {name: value for name, value in one.settings.items() if name not in (LAMBDA, ETA)}
 
 
 def draw(rows: Rows) -> Any:

@@ -15,7 +15,7 @@ from efcil.bench.campaign import cells
 from efcil.bench.grids import expanded
 from efcil.bench.metrics import NAMES
 from efcil.bench.results import Cell, Results, Row, all_seeds, read_results
-from efcil.bench.scenarios import resolve
+from efcil.bench.scenarios import flat, number_settings
 from efcil.errors import UserError
 
 NEAR = 2  # rows with other settings that are named where those asked for are missing, the shortest first
@@ -31,7 +31,7 @@ class Measured:
     numbers: dict[str, float]  # A_step, A_inc, F and PL after the last step
     per_step: list[float]  # A_step after every step
     per_task: list[float]  # accuracy on every task after the last step
-    options: dict[str, Any]
+    settings: dict[str, Any]  # those that can move a number, by dotted names
     first_step: int
     numerics: str
 
@@ -39,13 +39,13 @@ class Measured:
 def measured_runs(runs: Sequence[Run]) -> list[Measured]:
     return [
         Measured(
-            Path(run.metrics["preset"]).stem,
+            run.preset,
             run.label,
             run.seed,
             {name: run.metrics[name] for name in NAMES},
             [step["per_step_accuracy"] for step in run.metrics["steps"]],
             run.metrics["accuracy_matrix"][-1],
-            dict(run.config.classifier.options),
+            flat(number_settings(run.config)),
             run.metrics["first_step"],
             str(run.metrics.get("numerics", 1)),
         )
@@ -56,18 +56,20 @@ def measured_runs(runs: Sequence[Run]) -> list[Measured]:
 def measured_results(
     presets: Sequence[str], methods: Sequence[str], results: Path, hinted: bool = True
 ) -> list[Measured]:
-    """The rows of these methods, all seeds; of older numerics where there are no newer.
+    """The rows of these methods, all seeds, however often they are named; of older numerics where there are no newer.
 
     With ``hinted`` it is said of what there are no rows, and which rows come near.
     """
     rows = read_results(results)
-    found, missing = [], []
-    for cell in cells(presets, expanded(methods), [0]):
-        resolve(cell.preset, cell.method, cell.seed, cell.changes)  # a wrong name is said now
+    found: dict[tuple[str, ...], list[Measured]] = {}
+    missing = []
+    for cell in cells(list(dict.fromkeys(presets)), expanded(methods), [0]):
+        made = cell.preset, cell.method, cell.config_digest  # a wrong name is said now
         today, older = all_seeds(rows, cell)
-        own = today or older
-        found += [_measured_row(cell, row, NAMES) for row in own]
-        missing += [] if own else [f"no run of {cell.label} on {cell.preset}{_near(cell, rows)}"]
+        if own := today or older:
+            found.setdefault(made, [_measured_row(cell, _panel(cell.preset, presets), row, NAMES) for row in own])
+        else:
+            missing.append(f"no run of {cell.label} on {cell.preset}{_near(cell, rows)}")
     if not found:
         raise UserError(
             f"{results} has {missing[0]}; to run what is missing: "
@@ -75,7 +77,13 @@ def measured_results(
         )
     for sentence in missing if hinted else ():
         leave_out(f"{results} has {sentence}")
-    return found
+    return [one for group in found.values() for one in group]
+
+
+def _panel(preset: str, presets: Iterable[str]) -> str:
+    """The name of a preset; with its folder where another file has the same name."""
+    alike = {other for other in presets if Path(other).stem == Path(preset).stem}
+    return Path(preset).stem if len(alike) == 1 else preset
 
 
 def _near(cell: Cell, rows: Results) -> str:
@@ -88,12 +96,12 @@ def _near(cell: Cell, rows: Results) -> str:
     return f", but of {' and '.join(sorted(named, key=len)[:NEAR])}" if named else ""
 
 
-def _measured_row(cell: Cell, row: Row, names: Iterable[str]) -> Measured:
+def _measured_row(cell: Cell, panel: str, row: Row, names: Iterable[str]) -> Measured:
     per_step, per_task = ([float(value) for value in row[f"accuracy_per_{kind}"].split()] for kind in ("step", "task"))
     numbers = {name: float(row[name]) for name in names}
-    options = dict(cell.config.classifier.options)
-    preset, seed, first_step = Path(cell.preset).stem, int(row["seed"]), int(cell.config.stream.kind != "warm")
-    return Measured(preset, cell.label, seed, numbers, per_step, per_task, options, first_step, row["numerics"])
+    settings = flat(number_settings(cell.config))
+    seed, first_step = int(row["seed"]), int(cell.config.stream.kind != "warm")
+    return Measured(panel, cell.label, seed, numbers, per_step, per_task, settings, first_step, row["numerics"])
 
 
 def said_of(found: Sequence[Measured]) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from efcil.analysis.kept import everything, features, tracked
-from efcil.analysis.runs import Run
+from efcil.analysis.runs import Run, fitting, has_state
 from efcil.analysis.style import BLUE, VERMILLION, Rows, panels
 from efcil.classifier import IncrementalClassifier
 from efcil.engine.numerics import TINY
@@ -67,24 +67,14 @@ def probe_accuracy(classifier: IncrementalClassifier, task: Any) -> float:
 
 def potential(runs: Sequence[Run], data_root: Path | None) -> Rows:
     """The probe's accuracy on every network, and its gap to joint training, per seed."""
-    joint = {run.seed for run in runs if len(run.metrics["classes_per_task"]) == 1}
-    frozen = [run for run in runs if run.config.classifier.method == "freeze"]
-    if not joint or not frozen:
-        raise UserError(
-            f"Figure 1 compares networks frozen after a first task with joint training in one step; make them: {GRID}"
-        )
-    for run in runs:
-        if run not in frozen and run.seed in joint and len(run.metrics["classes_per_task"]) != 1:
-            raise UserError(f"The run in {run.folder} is neither frozen nor joint in one step; make the runs: {GRID}")
-        if run.seed not in joint:
-            raise UserError(f"{run.folder} has seed {run.seed}, of which there is no joint training; make it: {GRID}")
+    runs = comparable(fitting(runs, has_part, has_state))
     rows: Rows = []
     for run in tracked(runs, "linear probes"):
         classifier, task = IncrementalClassifier.load(run.folder / "state.efcil"), everything(run.stream(data_root))
         rows.append(
             {
                 "run": run.folder.name,
-                "network": "joint" if run not in frozen else "frozen",
+                "network": "joint" if is_joint(run) else "frozen",
                 "first_classes": run.metrics["classes_per_task"][0],
                 "seed": run.seed,
                 "probe_accuracy": probe_accuracy(classifier, task),
@@ -95,6 +85,55 @@ def potential(runs: Sequence[Run], data_root: Path | None) -> Rows:
     for row in rows:
         row["plasticity_potential"] = best[row["seed"]] - row["probe_accuracy"]
     return sorted(rows, key=lambda row: (row["network"], row["seed"], row["first_classes"]))
+
+
+def is_joint(run: Run) -> bool:
+    """Whether it has learnt everything at once; a stream that was cut off after one task has not."""
+    return len(run.metrics["classes_per_task"]) == 1 and run.config.stream.tasks is None
+
+
+def has_part(run: Run) -> None:
+    if run.method != "freeze" and not is_joint(run):
+        raise UserError(f"The run in {run.folder} is neither frozen nor joint in one step; make the runs: {GRID}")
+
+
+def learnt(run: Run) -> tuple[Any, ...]:
+    """What a frozen network and the joint training that it is compared with have in common, the seed aside."""
+    images = [setting for setting in run.settings.items() if setting[0].startswith("data.")]
+    return run.preset, *images, sum(run.metrics["classes_per_task"]), run.metrics.get("numerics", 1)
+
+
+def comparable(runs: Sequence[Run]) -> list[Run]:
+    """Those of which there is both a frozen network and joint training, all of the same but for the seed."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault((learnt(run), run.seed), []).append(run)
+    whole = {key: group for key, group in groups.items() if len({is_joint(run) for run in group}) == 2}
+    if not whole:
+        raise UserError(
+            "Figure 1 compares networks frozen after a first task with joint training in one step, of the same preset, "
+            f"images, classes, numerics and seed; make them: {GRID}"
+        )
+    one, *others = (group[0] for group in whole.values())
+    for other in others:
+        if learnt(other) != learnt(one):
+            raise UserError(
+                f"{one.folder} and {other.folder} are not of the same preset, images, classes and numerics; "
+                "give runs of one kind."
+            )
+    for group in whole.values():
+        joint, *more = filter(is_joint, group)
+        if more:
+            raise UserError(f"{joint.folder} and {more[0].folder} are both joint training of one seed; give one.")
+
+    def has_other(run: Run) -> None:
+        if (learnt(run), run.seed) not in whole:
+            what = "frozen network" if is_joint(run) else "joint training"
+            raise UserError(
+                f"There is no {what} of the preset, images, classes, numerics and seed of {run.folder}; make it: {GRID}"
+            )
+
+    return fitting(runs, has_other)
 
 
 def draw(rows: Rows) -> Any:

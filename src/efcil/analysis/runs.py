@@ -15,12 +15,15 @@ from efcil.bench.run_folder import check_same_stream, read_metrics, read_setting
 from efcil.bench.runs import stored_image_size
 from efcil.bench.scenarios import flat, number_settings
 from efcil.bench.states import kept_states
+from efcil.classifier import IncrementalClassifier
 from efcil.config import RunConfig, from_dict
 from efcil.data.stream import Stream
 from efcil.engine.method import Method
 from efcil.errors import Notice, UserError
 from efcil.methods import METHODS, method_class
 from efcil.parts.consolidation import Consolidating
+
+SCENARIO = ("data.", "stream.")  # the settings that say what a run learns and is measured on
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,20 @@ class Run:
         return self.config.classifier.method
 
     @property
-    def scenario(self) -> str:
+    def preset(self) -> str:
+        """Its name; of a file of one's own without the folder, which may be another on another machine."""
+        return Path(self.metrics["preset"]).stem
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Those that can move a number, by dotted names, and the numerics it was made with."""
+        return {**flat(number_settings(self.config)), "numerics": self.metrics.get("numerics", 1)}
+
+    @property
+    def scenario(self) -> dict[str, Any]:
         """What must be equal for two runs to be compared: images and split."""
-        return f"{self.metrics['preset']} with tasks of {self.metrics['classes_per_task']} classes"
+        own = {name: value for name, value in self.settings.items() if name.startswith(SCENARIO)}
+        return {"preset": self.preset, **own, "classes_per_task": self.metrics["classes_per_task"]}
 
     @cached_property
     def states(self) -> list[Path]:
@@ -138,14 +152,28 @@ def has_efm(run: Asked) -> None:
         )
 
 
+def has_two_classes(run: Run) -> None:
+    if sum(run.metrics["classes_per_task"]) < 2:
+        raise UserError(
+            f"The run in {run.folder} has learnt a single class, whose Empirical Feature Matrix has no eigenvalues; "
+            "give runs of several classes."
+        )
+
+
 def has_class_means(run: Asked) -> None:
     if method_class(run.method).class_means is Method.class_means:
         able = ", ".join(name for name, cls in METHODS.items() if cls.class_means is not Method.class_means)
         raise UserError(f"The run in {run.folder} is of {run.method}, which does not show class means; {able} do.")
 
 
+def has_state(run: Run) -> None:
+    IncrementalClassifier.load(run.folder / "state.efcil")
+
+
 def has_states(run: Run) -> None:
-    kept_states(run.folder, run.metrics["first_step"], len(run.steps))
+    """All of them, and whole: loading them takes moments, what a figure computes from each takes long."""
+    for path in run.states:
+        IncrementalClassifier.load(path)
 
 
 def has_later_step(run: Run) -> None:
@@ -157,33 +185,41 @@ def _read_run(folder: Path) -> Run:
     metrics = read_metrics(folder / "metrics.json")
     if not metrics["finished"]:
         raise UserError(f"The run in {folder} is not finished; go on with the same `efcil run` and --resume.")
-    return Run(folder, metrics, from_dict(RunConfig, read_settings(folder / "config.yaml")))
+    settings = read_settings(folder / "config.yaml")
+    try:
+        config = from_dict(RunConfig, settings)
+        number_settings(config)  # its method is at hand, and has these options
+    except UserError as error:
+        raise UserError(f"The run in {folder} cannot be looked at here: {error}") from None
+    return Run(folder, metrics, config)
 
 
 def labelled(runs: Sequence[Run]) -> list[Run]:
-    """The method of each run, and the settings in which runs of the same method and preset differ."""
-    settings = [
-        {**flat(number_settings(run.config)), "numerics": run.metrics.get("numerics", 1)} for run in runs
-    ]  # what older numerics made is never in one mean with what today's do
-    labels = []
-    for run, own in zip(runs, settings, strict=True):
-        alike = [other for peer, other in zip(runs, settings, strict=True) if _kind(peer) == _kind(run)]
-        differing = [name for name, value in own.items() if any(other.get(name) != value for other in alike)]
-        words = [f"{name.split('.')[-1]}={own[name]}" for name in differing]
-        labels.append(" ".join([run.method, *words]))
-    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+    """The method of each run, and the settings in which runs of the same preset and method differ.
 
-
-def _kind(run: Run) -> tuple[str, str]:
-    return run.method, run.metrics["preset"]
+    Runs of one preset share a panel, so that their images and split are compared whatever the method. What older
+    numerics made is never in one mean with what today's do.
+    """
+    found = []
+    for run in runs:
+        panel = [other for other in runs if other.preset == run.preset]
+        alike = [other for other in panel if other.method == run.method]
+        words = [
+            f"{name.split('.')[-1]}={value}"
+            for name, value in run.settings.items()
+            if any(other.settings.get(name) != value for other in (panel if name.startswith(SCENARIO) else alike))
+        ]
+        found.append(replace(run, label=" ".join([run.method, *words])))
+    return found
 
 
 def same_scenario(runs: Sequence[Run]) -> None:
     """Runs in one panel must have seen the same."""
     for run in runs[1:]:
-        if run.scenario != runs[0].scenario:
+        one, other = runs[0].scenario, run.scenario
+        if differing := [name for name in one | other if one.get(name) != other.get(name)]:
             raise UserError(
-                f"{runs[0].folder} and {run.folder} are of different scenarios, {runs[0].scenario} and {run.scenario}; "
+                f"{runs[0].folder} and {run.folder} are of different scenarios (not the same {', '.join(differing)}); "
                 "give runs of one."
             )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from efcil.analysis.runs import Run, fitting, has_efm
+from efcil.analysis.runs import Run, fitting, has_efm, has_state, has_two_classes
 from efcil.analysis.style import VERMILLION, Rows, darker, panels, pyplot
 from efcil.bench.runs import spectrum_of
 from efcil.classifier import IncrementalClassifier
@@ -19,7 +19,7 @@ from efcil.classifier import IncrementalClassifier
 def spectra(runs: Sequence[Run]) -> Rows:
     """One row per run, step and eigenvalue, as the runs recorded them."""
     rows: Rows = []
-    for run in fitting(runs, has_efm):
+    for run in fitting(runs, has_efm, has_two_classes):
         options = run.config.classifier.options
         ratio = options["eta"] / options["lambda_efm"] if options["lambda_efm"] else None
         classes = 0
@@ -67,7 +67,7 @@ def draw(rows: Rows) -> Any:
 
 def spectrum_rows(runs: Sequence[Run]) -> Rows:
     """The spectrum that each run ended with, in numbers."""
-    return [spectrum_row(run) for run in fitting(runs, has_efm)]
+    return [spectrum_row(run) for run in fitting(runs, has_efm, has_two_classes, has_state)]
 
 
 def spectrum_row(run: Run) -> dict[str, Any]:

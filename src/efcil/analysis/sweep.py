@@ -67,11 +67,16 @@ def differing_in(base: Cell, name: str, results: Results) -> Iterator[tuple[str,
 
 
 def full_name(cell: Cell, field: str) -> str:
-    """A setting of the classifier may be named without its section."""
-    known = flat(to_dict(cell.config))
+    """A setting of the classifier may be named without its section; it must be one that can move a number."""
+    known = [name for name in flat(number_settings(cell.config, complete=True)) if name != "classifier.method"]
     for name in (field, f"classifier.{field}"):
         if name in known:
             return name
+        if name in flat(to_dict(cell.config)):
+            raise UserError(
+                f"There is nothing to sweep over {field}: runs of one method are compared seed by seed, "
+                "in a setting that can move a number, such as first.epochs."
+            )
     names = [name.removeprefix("classifier.") for name in known]
     ends = [name for name in names if name.split(".")[-1] == field]
     if ends:

@@ -119,6 +119,7 @@ def existing_metrics(folder: Path, config: RunConfig, resume: bool) -> dict[str,
         )
     before, now = read_config(folder / "config.yaml"), flat(to_dict(config))
     counted = {"classifier.seed", *flat(number_settings(config))}
+    counted |= flat(number_settings(config, complete=True)).keys() & before.keys()  # older runs did not write them all
     free = now.keys() - counted  # such as workers, which may change on the way
     for name in sorted((before.keys() | now.keys()) - free):
         if before.get(name) != now.get(name):
@@ -148,14 +149,22 @@ def read_metrics(path: Path) -> dict[str, Any]:
     """The metrics of a run, whole enough to go on with and to be shown."""
     metrics = read_json(path)
     kinds = {"finished": bool, "steps": list, "accuracy_matrix": list, "classes_per_task": list, "first_step": int}
-    for name, kind in {**kinds, "seconds": int | float, "kept_bytes": int}.items():
+    kinds |= {"preset": str, "method": str, "seed": int, "kept_bytes": int}
+    for name, kind in {**kinds, "seconds": int | float}.items():
         if not isinstance(metrics.get(name), kind):
             raise damaged(path, f"{name} is missing or of the wrong kind")
+    if any(type(count) is not int for count in metrics["classes_per_task"]):
+        raise damaged(path, "classes_per_task is not a list of whole numbers")
     numbers = (*NAMES, "step", "seconds")
     whole = [
         isinstance(step, dict) and all(_is_number(step.get(name)) for name in numbers) for step in metrics["steps"]
     ]
-    rows = [isinstance(row, list) and len(row) == len(whole) for row in metrics["accuracy_matrix"]]
+    rows = [
+        isinstance(row, list)
+        and len(row) == len(whole)
+        and all(_is_number(value) or (value is None and task > step) for task, value in enumerate(row))
+        for step, row in enumerate(metrics["accuracy_matrix"])
+    ]
     if not all(whole) or not all(rows) or len(rows) != len(whole) or len(whole) > len(metrics["classes_per_task"]):
         raise damaged(path, "its steps and its accuracy matrix do not fit each other")
     learnt = metrics.get("learnt", UNTIMED)

@@ -189,13 +189,13 @@ def short(change: str) -> str:
     return change.removeprefix("classifier.")
 
 
-def number_settings(config: RunConfig) -> dict[str, Any]:
+def number_settings(config: RunConfig, complete: bool = False) -> dict[str, Any]:
     """Every setting that can move a number of a run, defaults and options included; the seed stands for itself."""
     from efcil.methods import method_class
 
-    settings = deciding(config)
+    settings = deciding(config, complete)
     options = from_dict(method_class(config.classifier.method).Options, config.classifier.options, "options.")
-    settings["classifier"]["options"] = deciding(options)
+    settings["classifier"]["options"] = deciding(options, complete)
     del settings["classifier"]["seed"]
     return settings
 

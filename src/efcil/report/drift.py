@@ -29,7 +29,9 @@ def drift_figures(
     scenario: Scenario, data_root: Path | None
 ) -> tuple[list[str], list[Figure], list[Figure], list[str]]:
     """Sentences, figures of the first seed of each curve, those of the others, and what is in the way."""
-    with_states = [run for run in scenario.runs if (run.folder / FOLDER).is_dir() and len(scenario.steps) > 1]
+    if len(scenario.steps) < 2:
+        return [], [], [], []  # nothing has moved yet
+    with_states = [run for run in scenario.runs if (run.folder / FOLDER).is_dir()]
     kept = [run for run in with_states if shows(run, has_class_means)]
     hints = []
     if silent := dict.fromkeys(run.method for run in with_states if run not in kept):
