@@ -40,6 +40,12 @@ class Compared(Cargo):
 
     exemplar_free = False
     ways: ClassVar[dict[str, CarriedGaussians]] = {}
+    times = 1.0  # what d was multiplied with, max(1, Φ − 1)
+
+    def before_task(self, ctx: Context) -> None:
+        super().before_task(ctx)
+        if not ctx.first:
+            Compared.times = self.weight * self.gaussians.variance(ctx.model.learner.feature_dim) / self.options.damping
 
     def after_task(self, ctx: Context) -> None:
         if ctx.first:
@@ -90,8 +96,8 @@ def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:
     config = resolve(preset, "cargo", seed, ["data.held_out=50", *changes])
     stream = Stream(data.load(config.data, root, config.classifier.image_size), config.stream, seed)
     classifier = IncrementalClassifier.from_config(config.classifier)
-    print("| classes seen | " + " | ".join(WAYS) + " |")
-    print("|---:" * (1 + len(WAYS)) + "|", flush=True)
+    print("| classes seen | times d | " + " | ".join(WAYS) + " |")
+    print("|---:" * (2 + len(WAYS)) + "|", flush=True)
     for index in range(len(stream)):
         task, past = stream.task(index), stream.past(index)
         given = {"past": (past.train, past.train_labels)} if index else {}
@@ -110,7 +116,7 @@ def main(preset: str, root: Path, seed: int, changes: list[str]) -> None:
             own = classifier._model.learner.feature_dim
             right = told.scores(features[:, looked_at(way, features.shape[1], own)]).argmax(1) == columns
             cells.append(f"{100 * float(right.double().mean()):.1f}")
-        print(f"| {len(places)} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {len(places)} | {Compared.times:.1f} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
