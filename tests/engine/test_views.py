@@ -141,7 +141,7 @@ OLD_PLAIN, OLD_VIEW = "old shows plain", "old shows augmented"
 COPY_PLAIN = "copy shows plain"
 Shown = tuple[list[str], list[str], list[str], list[str]]
 SHOWN: dict[str, Shown] = {
-    "cargo": ([], DISTILS, [COPY_PLAIN, PLAIN], [COPY_PLAIN, PLAIN, OLD_PLAIN, OLD_VIEW, VIEW]),
+    "cargo": ([OLD_PLAIN], DISTILS, [COPY_PLAIN, PLAIN], [COPY_PLAIN, PLAIN, OLD_PLAIN, OLD_VIEW, VIEW]),
     "efc++": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),
     "efc": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),
     "ceos-acb": ([], DISTILS, [VIEW], [OLD_VIEW, VIEW]),
