@@ -17,7 +17,7 @@ from efcil.errors import UserError
 
 Rows = list[dict[str, Any]]  # the numbers of a figure, one line of its CSV each
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-FRONT = {"efc++": VERMILLION, "efc": ORANGE, "joint": "#222222", "finetune": "#8a8a8a"}
+FRONT = {"efc++": VERMILLION, "efc": ORANGE, "joint": "#222222", "finetune": "#8a8a8a", "cargo": GREEN}
 OTHERS = (BLUE, GREEN, "#CC79A7", "#56B4E9", "#7B5E2A", "#5D3A9B", "#8CA300", "#004D40", "#994F00", "#7f7f7f")
 MARKERS, DASHES = "osD^vPX*<>", ("-", "--", "-.", ":")
 MATRIX = "cividis"  # of heat maps: as dark or bright in grey as it is in colour
@@ -62,7 +62,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.6, rows: int = 1, *
 
 def looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dash of each label: well-known methods always have their own colour."""
-    others, found = cycle(OTHERS), {}
+    others, found = cycle(colour for colour in OTHERS if colour not in FRONT.values()), {}
     for place, label in enumerate(dict.fromkeys(labels)):
         colour = FRONT.get(label) or next(others)
         dash = "-" if label in FRONT else DASHES[(place // len(OTHERS) + place) % len(DASHES)]
