@@ -45,7 +45,8 @@ class Compared(Cargo):
     def before_task(self, ctx: Context) -> None:
         super().before_task(ctx)
         if not ctx.first:
-            Compared.times = self.weight * self.gaussians.variance(ctx.model.learner.feature_dim) / self.options.damping
+            unit = self.options.damping / self.gaussians.variance(ctx.model.learner.feature_dim)
+            Compared.times = self.weight / unit if unit else 1.0
 
     def after_task(self, ctx: Context) -> None:
         if ctx.first:
@@ -125,6 +126,8 @@ if __name__ == "__main__":
     parser.add_argument("preset", help="such as cifar100-cold10-fast")
     parser.add_argument("--data-root", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--set", dest="changes", action="append", default=[], help="any setting, options.damping=0.3")
+    parser.add_argument(
+        "--set", dest="changes", action="append", default=[], help="options.damping=0.3; not options.anchor"
+    )
     args = parser.parse_args()
     main(args.preset, args.data_root, args.seed, args.changes)

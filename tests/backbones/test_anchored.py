@@ -30,6 +30,13 @@ def test_the_size_that_is_told_for_the_network_of_the_paper(shows: Any) -> None:
         assert Anchored(ResNet18(), shows).feature_dim == ANCHORED[shows]
 
 
+def test_an_anchor_never_learns() -> None:
+    both = Anchored(ResNet9(4), "layers").train()
+    assert both.learning.training and not any(module.training for module in both.anchor.modules())
+    assert not any(weight.requires_grad for weight in both.anchor.parameters())
+    assert all(weight.requires_grad for weight in both.learning.parameters())
+
+
 @pytest.mark.parametrize("network", [ResNet9(8), ResNet18(4)], ids=["resnet9", "resnet18"])
 def test_layers_have_the_channels_that_are_said(network: Layered) -> None:
     maps = network.layers(torch.rand(2, 3, 20, 20))

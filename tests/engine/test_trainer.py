@@ -334,6 +334,7 @@ def test_layers_that_torch_fills_are_filled_anew_from_the_generator_of_the_place
 PLACES = {  # of what methods do after the first task and after a later one
     "efc++": [["statistics"], ["drift", "re-balancing", "statistics"]],
     "ewc": [["importance"], ["importance"]],
+    "cargo": [[], ["drift"]],
 }
 
 

@@ -17,6 +17,7 @@ from efcil.backbones.anchored import Anchored
 from efcil.backbones.layered import quarters
 from efcil.engine.context import Context
 from efcil.engine.model import IncrementalModel
+from efcil.errors import UserError
 from efcil.methods import cargo
 from efcil.methods.cargo import Cargo
 from efcil.parts.affine import FOLDS
@@ -118,6 +119,13 @@ def test_classes_without_spread_give_numbers() -> None:
         alike = CarriedGaussians.of(unit * torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), 2)
         single = CarriedGaussians.of(unit * torch.ones(2, 3), torch.tensor([0, 1]), 2)
         assert alike.variance(3) == single.variance(3) == pytest.approx(3e-3 * unit**2)
+        behind = torch.cat([7 * unit * torch.ones(4, 2), unit * torch.ones(4, 3)], dim=1)  # an anchor's features first
+        assert CarriedGaussians.of(behind, torch.tensor([0, 0, 1, 1]), 2).variance(3) == alike.variance(3)
+
+
+def test_directions_of_its_own_are_never_all_of_a_covariance() -> None:
+    with pytest.raises(UserError, match="own_share must be below 1"):
+        Cargo.Options(own_share=1.0)
 
 
 def test_one_image_of_each_class_is_no_reason_to_diverge() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -189,7 +188,6 @@ def test_bicyc_moves_gaussians_by_the_adapted_map(monkeypatch: pytest.MonkeyPatc
     bicyc = begun(BiCyc(BiCyc.Options(bottleneck=S, draws=60, adaptation=Adaptation(epochs=2, views=5))), ctx)
     bicyc.covariance_factors = normal(2, S, S, seed=7).tril()
     weight, asked = normal(S, S, seed=8), []
-    before = copy.deepcopy(bicyc.maps.state_dict())
 
     def adapted(network: nn.Module, views: Any, *rest: Any) -> None:
         asked.append((len(views), rest[:3]))
@@ -203,7 +201,6 @@ def test_bicyc_moves_gaussians_by_the_adapted_map(monkeypatch: pytest.MonkeyPatc
         covariance = bicyc.covariance_factors[index] @ bicyc.covariance_factors[index].T
         torch.testing.assert_close(means[index], bicyc.means[index] @ weight + 1)
         torch.testing.assert_close(factors[index].T @ factors[index], weight.T @ covariance @ weight)
-    assert all(torch.equal(before[name], value) for name, value in bicyc.maps.state_dict().items())  # a copy is adapted
 
 
 def test_without_adaptation_gaussians_go_through_the_map_as_it_was_learnt() -> None:
@@ -392,12 +389,15 @@ def test_the_penalty_shrinks_what_the_current_images_hardly_show() -> None:
 
 
 def test_an_estimate_uses_no_more_images_than_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    extract, seen = Context.extract, []
+    extract, seen, taken = Context.extract, [], []
 
     def noting(self: Context, *models: Any, augmented: bool, images: Any = None) -> list[Tensor]:
         seen.append((self.task, augmented, len(self.images if images is None else images)))
+        if images is not None:
+            taken.append(tuple(images.rows.tolist()))
         return extract(self, *models, augmented=augmented, images=images)
 
     monkeypatch.setattr(Context, "extract", noting)
     taught("gatf", incremental={"epochs": 3}, options={"anchor_images": 7, "anchor": "final"})
     assert seen == [(0, False, 40), *[(1, True, 7)] * 4, (1, False, 60)]  # at first, after two epochs, at the end
+    assert len(set(taken)) == 4  # drawn anew for each

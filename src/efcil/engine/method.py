@@ -79,7 +79,7 @@ class Method:
         return [first, *(count * later for count in images[1:])]
 
     def passes_after(self, ctx: Context) -> int:
-        """How often all images of a task pass through a network once its epochs are done; it tells the time needed."""
+        """How often all images of a task pass through a network besides its epochs; it tells the time needed."""
         return 1
 
     def seconds_after(self, ctx: Context) -> float:

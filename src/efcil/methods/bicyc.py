@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -85,7 +84,7 @@ class BiCyc(Bottlenecked):
         """By A, trained on for itself: each Gaussian becomes that of its draws after the map."""
         o = self.options
         views = [self.views(ctx, bottleneck) for _ in range(min(o.adaptation.views, o.adaptation.epochs))]
-        psi = copy.deepcopy(self.maps["forth"])
+        psi = self.maps["forth"]  # its last use
         adapt(psi, views, o.adaptation, o.alpha, o.beta, ctx.rng, ctx.report("adapting the map"))
         noise = self.noise(ctx.rng)
         with torch.no_grad():

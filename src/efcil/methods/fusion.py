@@ -57,6 +57,10 @@ class Fusion(Method):
         self.drift_map = nn.ParameterList()  # Γ
         self.new_means = torch.empty(0)  # m_j, the new classes in the old network (C, n)
 
+    def passes_after(self, ctx: Context) -> int:
+        """Through the old network once, through the new one after every epoch and at the end."""
+        return 1 if ctx.first else 2 + self.training(ctx).epochs
+
     def before_task(self, ctx: Context) -> None:
         if ctx.old is None:
             return

@@ -88,13 +88,18 @@ class GATF(Bottlenecked):
     def after_epoch(self, ctx: Context) -> None:
         """Let the anchor follow: P̄ ← κ P̄ + (1 − κ) P, and b̄ alike; not after the last epoch."""
         self.epoch += 1
-        epochs, part = self.training(ctx).epochs, self.options.anchor_interval
-        interval = max(1, round(part * epochs))
+        epochs, interval = self.training(ctx).epochs, self.interval(ctx)
         if ctx.first or self.epoch % interval or self.epoch >= epochs:
             return
-        keep = self.options.anchor_keep ** (interval / (part * epochs))  # the same pace for any number of epochs
+        pace = interval / (self.options.anchor_interval * epochs)  # the same for any number of epochs
+        keep = self.options.anchor_keep**pace
         anchor, shift = self.estimated(ctx, self.trained["bottleneck"].detach())
         self.anchor, self.shift = torch.lerp(anchor, self.anchor, keep), torch.lerp(shift, self.shift, keep)
+
+    def interval(self, ctx: Context) -> int:
+        """Epochs between two estimates."""
+        interval: int = max(1, round(self.options.anchor_interval * self.training(ctx).epochs))
+        return interval
 
     def some_images(self, ctx: Context) -> ImageSet:
         """All current images, or as many of them as an estimate may use."""
@@ -116,10 +121,15 @@ class GATF(Bottlenecked):
         if "anchor" in state:
             self.anchor, self.shift = (state[name].to(self.means.device) for name in ("anchor", "shift"))
 
-    # After the epochs
-
     def passes_after(self, ctx: Context) -> int:
-        return 1 if ctx.first or self.options.anchor == "moving" else 3
+        """The first estimate looks through the old network, each further one through both; the new classes once."""
+        if ctx.first:
+            return 1
+        further: int = max(0, self.training(ctx).epochs - 1) // self.interval(ctx) + (self.options.anchor == "final")
+        part = min(1.0, self.options.anchor_images / len(ctx.images))
+        return 1 + math.ceil(part * (1 + 2 * further))
+
+    # After the epochs
 
     def after_task(self, ctx: Context) -> None:
         super().after_task(ctx)

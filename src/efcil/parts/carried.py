@@ -22,7 +22,7 @@ from efcil.paper.prototypes import Moments
 from efcil.parts.affine import AffineMap
 
 LEAST_VARIANCE = 1e-3  # of a squared length; 0.4 to 0.6 was measured for images of CIFAR-100
-FEATURES_PER_DEGREE = 256  # scores are too sure by a factor that grows with the features, measured in cargo.md
+FEATURES_PER_DEGREE = 256  # scores of 1,792 features are too sure by about 7 (cargo.md); taken to be in proportion
 
 
 @dataclass(frozen=True)
