@@ -11,11 +11,14 @@ from PIL import Image
 
 from conftest import make_blobs, make_learner
 from efcil.analysis.bars import bars
+from efcil.analysis.bars import draw as draw_bars
 from efcil.analysis.curves import LABEL_GAP, apart, curves
 from efcil.analysis.curves import draw as draw_curves
 from efcil.analysis.grid import grid, searched
 from efcil.analysis.measured import measured_results
+from efcil.analysis.perturbation import draw as draw_noise
 from efcil.analysis.runs import Run
+from efcil.analysis.spectrum import draw as draw_spectra
 from efcil.analysis.spectrum import spectrum_row
 from efcil.analysis.style import VERMILLION
 from efcil.analysis.sweep import draw, sweep, told
@@ -262,6 +265,55 @@ def test_a_long_label_has_room_for_its_lines() -> None:
     assert [text.get_text().count("\n") for text in panel.texts] == [0, 2, 0]
     gap = LABEL_GAP * panel.get_ylim()[1]
     assert min(middle - low, high - middle) == pytest.approx(2 * gap)  # half of three lines, and half of one
+
+
+def test_a_method_that_only_a_later_panel_has_is_in_the_legend() -> None:
+    rows = [
+        {"preset": preset, "method": method, "seeds": 1, "task": 1, "accuracy": 50.0, "std": 0.0}
+        for preset, methods in {"p": ["efc++"], "q": ["efc++", "fecam"]}.items()
+        for method in methods
+    ]
+    picture = draw_bars(rows)
+    assert [text.get_text() for text in picture.legends[0].texts] == ["efc++", "fecam"]
+
+
+def test_noise_is_drawn_in_the_mean_over_the_runs_of_a_method() -> None:
+    """The first panels are of the method that comes first, and say so where there are several."""
+    levels = {("efc++", "a"): 60.0, ("efc++", "b"): 70.0, ("efc", "c"): 50.0}
+    rows = [
+        {"panel": panel, "preset": "p", "run": run, "method": method, "step": 3, "direction": direction}
+        | {"strength": strength, "measure": measure, "value": value - 5 * strength}
+        for (method, run), value in levels.items()
+        for panel, measure in (
+            ("first task", "change of probabilities"),
+            ("all tasks", "accuracy on task 1"),
+            ("end", "A_step"),
+        )
+        for direction in ("along", "across")
+        for strength in (0.0, 1.0)
+    ]
+    left, middle, right = draw_noise(rows).axes
+    assert [panel.get_title(loc="left") for panel in (left, right)] == ["After the first task, efc++", "At the end"]
+    assert [list(line.get_ydata()) for panel in (left, middle) for line in panel.lines] == [[65, 60]] * 4
+    ends = {"efc++, {}, 3 steps, 2 seeds": [65, 60], "efc, {}, 3 steps": [50, 45]}
+    assert {line.get_label(): list(line.get_ydata()) for line in right.lines} == {
+        name.format(direction): values for name, values in ends.items() for direction in ("along", "across")
+    }
+
+
+def test_spectra_of_many_runs_stand_in_rows_with_their_names() -> None:
+    about = {"classes": 3, "rank": 2, "eta/lambda": 0.1, "method": "efc++"}
+    rows = [
+        {**about, "run": f"run{seed}", "seed": seed, "step": step, "index": index, "eigenvalue": 1 / index}
+        for seed in range(4)
+        for step in (1, 2)
+        for index in (1, 2)
+    ]
+    panels = [panel for panel in draw_spectra(rows).axes if panel.get_visible() and panel.get_xlabel()]
+    titles = [panel.get_title(loc="left") for panel in panels]
+    assert titles == [f"Spectrum of $E_t$: efc++, seed {seed}" for seed in range(4)]
+    tops = [round(panel.get_position().y1, 1) for panel in panels]
+    assert tops[0] == tops[1] == tops[2] > tops[3]
 
 
 def test_labels_are_set_apart() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from efcil.analysis.measured import Measured, average, spread
-from efcil.analysis.style import Rows, looks, panels
+from efcil.analysis.style import Rows, legend, looks, panels
 
 
 def bars(found: Sequence[Measured]) -> Rows:
@@ -56,5 +56,6 @@ def draw(rows: Rows) -> Any:
         panel.set(xlabel="task", ylabel="accuracy, %", xticks=tasks)
         panel.grid(axis="x", visible=False)
         panel.set_title(preset)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=min(5, len(style)))
+        panel.set_ylim(0, min(100, panel.get_ylim()[1]))
+    legend(figure, axes, loc="outside upper right", ncols=min(5, len(style)))
     return figure

@@ -27,17 +27,17 @@ MIDDLE = 3  # tasks in the second panel
 
 
 def perturbation(runs: Sequence[Run], data_root: Path | None) -> Rows:
-    """The first two panels from the first run, the last one from all."""
+    """The first two panels from the seeds of the first method, the last one from all runs."""
     runs = fitting(runs, has_efm, has_states)
-    first = runs[0]
-    steps = [(first, "first task", 0), (first, "all tasks", min(MIDDLE, len(first.steps)) - 1)]
-    steps += [(run, "end", len(run.steps) - 1) for run in runs]
+    steps = []
+    for run in runs:
+        if (run.preset, run.label) == (runs[0].preset, runs[0].label):
+            steps += [(run, "first task", 0), (run, "all tasks", min(MIDDLE, len(run.steps)) - 1)]
+        steps.append((run, "end", len(run.steps) - 1))
     rows: Rows = []
     for run, panel, index in tracked(steps, "perturbing features"):
-        rows += [
-            {"panel": panel, "run": run.folder.name, "method": run.label, "step": run.steps[index], **row}
-            for row in _panel(run, index, data_root)
-        ]
+        about = {"panel": panel, "preset": run.preset, "run": run.folder.name, "method": run.label}
+        rows += [{**about, "step": run.steps[index], **row} for row in _panel(run, index, data_root)]
     return rows
 
 
@@ -86,32 +86,38 @@ def probabilities(model: IncrementalModel, features: Tensor) -> Tensor:
 
 
 def draw(rows: Rows) -> Any:
+    """Means over the runs of a preset and method; the first two panels are of those that come first."""
     figure, (left, middle, right) = panels(3)
     styles = {"along": "-", "across": "--"}
-    step_of = {row["panel"]: row["step"] for row in rows}
+    groups: dict[tuple[str, str], Rows] = {}
+    for row in rows:
+        groups.setdefault((row["preset"], row["method"]), []).append(row)
+    several = len({preset for preset, _ in groups}) > 1
+    names = [" ".join([preset, method] if several else [method]) for preset, method in groups]
+    of = f", {names[0]}" if len(groups) > 1 else ""
+    first = next(iter(groups.values()))
+    step_of = {row["panel"]: row["step"] for row in first}
     for direction, colour in (("along", BLUE), ("across", VERMILLION)):
-        x, y = _line(rows, "first task", direction, "change of probabilities")
+        x, y = _line(first, "first task", direction, "change of probabilities")
         marker = "os"[direction == "across"]
         left.plot(
             x, y, styles[direction], color=colour, marker=marker, label=f"{direction} $E_{{{step_of['first task']}}}$"
         )
     left.set_ylabel("change of the probabilities")
-    left.set_title("After the first task")
-    tasks = sorted({row["measure"] for row in rows if row["panel"] == "all tasks" and "task" in row["measure"]})
+    left.set_title(f"After the first task{of}")
+    tasks = sorted({row["measure"] for row in first if row["panel"] == "all tasks" and "task" in row["measure"]})
     for place, name in enumerate(tasks):
         for direction in styles:
-            x, y = _line(rows, "all tasks", direction, name)
+            x, y = _line(first, "all tasks", direction, name)
             label = name.removeprefix("accuracy on ") if direction == "along" else None
             middle.plot(x, y, styles[direction], color=OTHERS[place], marker="osD"[place % 3], label=label)
     middle.set(ylabel="accuracy, %", ylim=(-2, 102))
-    middle.set_title(f"All tasks, after step {step_of['all tasks']} (dashed: across)")
-    runs = dict.fromkeys(row["run"] for row in rows if row["panel"] == "end")
-    for place, run in enumerate(runs):
-        own = [row for row in rows if row["run"] == run]
-        steps = max(row["step"] for row in own if row["panel"] == "end")
+    middle.set_title(f"All tasks, after step {step_of['all tasks']}{of} (dashed: across)")
+    for place, (name, own) in enumerate(zip(names, groups.values(), strict=True)):
+        runs, steps = len({row["run"] for row in own}), max(row["step"] for row in own)
         for direction in styles:
             x, y = _line(own, "end", direction, "A_step")
-            label = f"{own[0]['method']}, {direction}, {steps} steps"
+            label = f"{name}, {direction}, {steps} steps" + (f", {runs} seeds" if runs > 1 else "")
             right.plot(x, y, styles[direction], color=OTHERS[place], marker="os"[direction == "across"], label=label)
     right.set(ylabel="A_step, %", ylim=(-2, 102))
     right.set_title("At the end")
@@ -122,5 +128,9 @@ def draw(rows: Rows) -> Any:
 
 
 def _line(rows: Rows, panel: str, direction: str, measure: str) -> tuple[list[float], list[float]]:
-    found = [r for r in rows if (r["panel"], r["direction"], r["measure"]) == (panel, direction, measure)]
-    return [row["strength"] for row in found], [row["value"] for row in found]
+    """The mean over runs at every strength of the noise."""
+    found: dict[float, list[float]] = {}
+    for r in rows:
+        if (r["panel"], r["direction"], r["measure"]) == (panel, direction, measure):
+            found.setdefault(r["strength"], []).append(r["value"])
+    return list(found), [sum(values) / len(values) for values in found.values()]

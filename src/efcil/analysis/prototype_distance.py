@@ -55,7 +55,7 @@ def prototype_distances(runs: Sequence[Run], data_root: Path | None) -> Rows:
 
 
 def draw(rows: Rows) -> Any:
-    figure, (axes,) = panels(1, width=6.8, height=4.2)
+    figure, (axes,) = panels(1, width=8.6, height=4.2)  # room for names beside it
     curves = list(dict.fromkeys((row["start"], row["method"]) for row in rows))
     several = len(curves) > len({start for start, _ in curves})
     for colour, (start, method) in zip(cycle((VERMILLION, *OTHERS)), curves, strict=False):

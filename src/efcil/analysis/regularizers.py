@@ -7,7 +7,7 @@ from typing import Any
 
 from efcil.analysis.measured import average, spread
 from efcil.analysis.runs import Run, by_label, same_scenario
-from efcil.analysis.style import Rows, looks, panels
+from efcil.analysis.style import Rows, legend, looks, panels
 
 PANELS = (("average_forgetting", "average forgetting F, points"), ("plasticity", "plasticity PL, %"))
 
@@ -38,9 +38,9 @@ def draw(rows: Rows) -> Any:
             if own[0]["seeds"] > 1:
                 low, high = ([row[name] + sign * row[f"{name}_std"] for row in own] for sign in (-1, 1))
                 panel.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
-        panel.set(xlabel="step", ylabel=what, xticks=steps)
-        panel.set_ylim(bottom=0)
+        lowest = min(0.0, *(row[name] - row[f"{name}_std"] for row in rows))  # F may be negative
+        panel.set(xlabel="step", ylabel=what, xticks=steps, ylim=(lowest, min(100, panel.get_ylim()[1])))
     axes[0].set_title("Forgetting")
     axes[1].set_title("Plasticity")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")  # on no curve
+    legend(figure, axes, loc="outside right upper")  # on no curve
     return figure

@@ -7,13 +7,18 @@ is the number of classes seen minus one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from efcil.analysis.runs import Run, fitting, has_efm, has_state, has_two_classes
 from efcil.analysis.style import VERMILLION, Rows, darker, panels, pyplot
 from efcil.bench.runs import spectrum_of
 from efcil.classifier import IncrementalClassifier
+
+COLUMNS = 3  # panels beside each other
+LETTERS = 50  # of a title
 
 
 def spectra(runs: Sequence[Run]) -> Rows:
@@ -27,15 +32,18 @@ def spectra(runs: Sequence[Run]) -> Rows:
             run.steps, run.metrics["classes_per_task"], run.recorded("spectrum"), strict=True
         ):
             classes += count
-            about = {"run": run.folder.name, "step": step, "classes": classes, "rank": len(values), "eta/lambda": ratio}
+            about = {"run": run.folder.name, "method": run.label, "seed": run.seed, "step": step}
+            about |= {"classes": classes, "rank": len(values), "eta/lambda": ratio}
             rows += [{**about, "index": place, "eigenvalue": value} for place, value in enumerate(values, start=1)]
     return rows
 
 
 def draw(rows: Rows) -> Any:
     runs = list(dict.fromkeys(row["run"] for row in rows))
-    figure, axes = panels(len(runs), width=6.4, height=4.2)
-    for panel, run in zip(axes, runs, strict=True):
+    figure, axes = panels(min(COLUMNS, len(runs)), width=6.4, height=4.2, rows=ceil(len(runs) / COLUMNS))
+    for panel in axes[len(runs) :]:
+        panel.set_visible(False)
+    for panel, run in zip(axes, runs, strict=False):
         own = [row for row in rows if row["run"] == run]
         steps = list(dict.fromkeys(row["step"] for row in own))
         scale = pyplot().cm.ScalarMappable(pyplot().Normalize(steps[0], steps[-1]), darker("viridis"))
@@ -61,7 +69,7 @@ def draw(rows: Rows) -> Any:
             )
         figure.colorbar(scale, ax=panel, label="step", ticks=steps if len(steps) <= 11 else None)
         panel.set(xlabel="eigenvalue (dotted: classes seen − 1)", ylabel="ν", yscale="log")
-        panel.set_title(f"Spectrum of $E_t$\n{run}" if len(runs) > 1 else "Spectrum of $E_t$ after every step")
+        panel.set_title(fill(f"Spectrum of $E_t$: {own[0]['method']}, seed {own[0]['seed']}", LETTERS))
     return figure
 
 

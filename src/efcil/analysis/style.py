@@ -71,6 +71,14 @@ def looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def legend(figure: Any, axes: Sequence[Any], **where: Any) -> None:
+    """One legend of all panels, each label once."""
+    pairs = [pair for panel in axes for pair in zip(*panel.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in reversed(pairs)}
+    names = list(dict.fromkeys(label for _, label in pairs))
+    figure.legend([handles[name] for name in names], names, **where)
+
+
 def darker(name: str) -> Any:
     """A scale of colours without its brightest, which are lost on white."""
     whole = pyplot().get_cmap(name)

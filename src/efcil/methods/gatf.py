@@ -126,7 +126,7 @@ class GATF(Bottlenecked):
         if ctx.first:
             return 1
         further: int = max(0, self.training(ctx).epochs - 1) // self.interval(ctx) + (self.options.anchor == "final")
-        part = min(1.0, self.options.anchor_images / len(ctx.images))
+        part: float = min(1.0, self.options.anchor_images / len(ctx.images))
         return 1 + math.ceil(part * (1 + 2 * further))
 
     # After the epochs
