@@ -427,7 +427,12 @@ def test_presets_have_the_options_that_authors_published_for_their_images(preset
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("classifier: {width: [", "own.yaml is not valid YAML"),
+        ("classifier: {width: [", "own.yaml is not valid YAML, line 1: "),
+        (
+            "\nclassifier: [a\ndata: b",
+            "line 3: expected .* .while parsing a flow sequence that begins in line 2.",
+        ),
+        ("classifier: \x01", "own.yaml is not valid YAML: a character that no text has."),
         ("- a\n- b", "must be a list of sections: data, stream, classifier"),
         ("", "must be a list of sections"),
         ("3", "must be a list of sections"),

@@ -54,6 +54,15 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> CannotWrite:
     return told
 
 
+def invalid_yaml(what: str, error: Exception) -> UserError:
+    """The sentence on a file that is no YAML: where it breaks off, and what was being read there."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    context, start = getattr(error, "context", None), getattr(error, "context_mark", None)
+    where = f", line {mark.line + 1}" if mark else ""
+    begun = f" ({context} that begins in line {start.line + 1})" if context and start else ""
+    return UserError(f"{what} is not valid YAML{where}: {problem or 'a character that no text has'}{begun}.")
+
+
 class Notice(UserWarning):
     """Something that the user may not have meant, said once; the work goes on."""
 

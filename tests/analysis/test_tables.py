@@ -175,7 +175,7 @@ def test_methods_of_ones_own_are_rows_below_the_papers(results: Path, capsys: py
     for form in ("markdown", "terminal", "latex"):
         out = run(capsys, 2, COLD10, "--results", results, "--format", form, *asked_for)
         assert any({"cargo", "26.00"} <= set(re.findall(r"[\w.]+", line)) for line in out.splitlines()), form
-        assert "Rows that the paper does not have" in " ".join(out.split())
+        assert "Rows that the paper does not have" in " ".join(out.split()) and "Not run: lda." in out
     assert run(capsys, 3, "--results", results, "--methods", "@table3") == run(capsys, 3, "--results", results)
 
 
@@ -185,7 +185,7 @@ def test_domains_of_ones_own_stand_beside_dn4il(number: int, results: Path) -> N
     found = table(number, results)
     place = Place("dn4il", "cold", 6, "EFC++", "A_step")
     assert found.shown["ours, domains", place].mean == "60.00"  # never under the name of DN4IL alone
-    assert "not DN4IL" in scales(found)[0].sentence
+    assert "Another set of domains in 1 step, not DN4IL" in scales(found)[0].sentence
 
 
 def test_a_table_without_runs_shows_the_paper_and_blanks(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,6 +434,7 @@ def test_the_committed_results_fill_every_table(number: int, capsys: pytest.Capt
         (["6", "cifar100-warm10-cpu"], f"presets that fit: cifar100-cold10, {COLD10}"),
         (["8", "folder-cold2"], "presets that fit: dn4il, domains"),
         (["2", "--results", "nowhere.csv"], "There is no results file nowhere.csv"),
+        (["2", "--methods", "cargo", COLD10], f"{COLD10} is a preset; presets stand behind the number of the table."),
         (["2", "--methods", "crago"], "no method called 'crago'; did you mean cargo"),
         (["2", "--methods", "cargo:options.damp=1"], "no field in options called 'damp'; did you mean damping"),
         (["5", "--methods", "cargo"], "Only Tables 2, 3, 7 and 8 have methods for rows"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
@@ -77,6 +78,11 @@ def test_a_band_is_as_wide_as_the_spread() -> None:
     (band,) = svg.iter("polygon")
     edge = [float(pair.split(",")[1]) for pair in band.attrib["points"].split()]
     assert max(edge) - min(edge) == pytest.approx(0.2 * (250 - 40 - 12), abs=0.02)
+
+
+def test_a_band_and_an_axis_end_where_values_do() -> None:
+    wide = Curves("t", "s", "x", "y", ["1", "2"], [Series("a", [95.0, 50.0], 0, [20.0, 10.0])], low=0.0)
+    assert wide.heights()[-1] > 100 and replace(wide, most=100.0).heights()[-1] == 100
 
 
 def test_curves_of_one_chart_have_different_markers_whatever_their_styles() -> None:

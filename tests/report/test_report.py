@@ -161,8 +161,10 @@ def test_the_drift_of_prototypes_is_that_of_the_figures(runs: Path, tmp_path: Pa
     }
     (series,) = page.chart("Class means along E_t")["series"]
     assert series["text"] == [f"{row['drift']:.3g}" for row in mean_drifts(read_runs([kept]), None)]
-    assert "--keep-states" not in page.text
-    assert "kept their states (efcil run … --keep-states)" in page_of(other, out=tmp_path / "other.html").text
+    assert series["name"].endswith("(1 of 2 seeds)")
+    missing = r"is not shown of efc\+\+[^,]*{}, whose states were not kept \(efcil run … --keep-states\)\."
+    assert re.search(missing.format(", seed 1"), page.text)
+    assert re.search(missing.format(""), page_of(other, out=tmp_path / "other.html").text)
     next((kept / "states").iterdir()).unlink()
     assert "could not be computed: The run in" in page_of(kept, out=tmp_path / "broken.html").text
 
@@ -189,8 +191,9 @@ def test_nothing_is_asked_for_where_there_is_no_later_step(tmp_path: Path) -> No
 def test_the_command_on_the_page_has_the_settings_of_the_run(runs: Path, tmp_path: Path) -> None:
     for folder in runs.iterdir():
         page = page_of(folder, out=tmp_path / "r.html")
-        (command,) = re.findall(r"efcil run digits-cold5 .*? --out runs", page.text)
+        (command,) = re.findall(r"efcil run digits-cold5 .*? --out runs(?: --keep-states)?", page.text)
         words = shlex.split(command)
+        assert ("--keep-states" in words) == (folder / "states").is_dir()
         changes = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
         config = resolve(words[2], words[4], int(words[6]), changes)
         assert config_digest(config) == metrics_of(folder)["config_digest"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from efcil import data
 from efcil.bench.folders import finished_runs
-from efcil.bench.run_folder import check_same_stream, read_metrics, read_settings
+from efcil.bench.run_folder import GOES_ON, check_same_stream, read_metrics, read_settings
 from efcil.bench.runs import stored_image_size
 from efcil.bench.scenarios import flat, number_settings
 from efcil.bench.states import kept_states
@@ -184,7 +184,7 @@ def has_later_step(run: Run) -> None:
 def _read_run(folder: Path) -> Run:
     metrics = read_metrics(folder / "metrics.json")
     if not metrics["finished"]:
-        raise UserError(f"The run in {folder} is not finished; go on with the same `efcil run` and --resume.")
+        raise UserError(f"The run in {folder} is not finished; {GOES_ON}.")
     settings = read_settings(folder / "config.yaml")
     try:
         config = from_dict(RunConfig, settings)

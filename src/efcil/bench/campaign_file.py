@@ -18,7 +18,7 @@ from efcil.bench.campaign import method_and_changes, seed_list
 from efcil.bench.grids import expanded
 from efcil.bench.results import Cell
 from efcil.bench.scenarios import flat, preset_parts, resolve, short
-from efcil.errors import UserError, unknown
+from efcil.errors import UserError, invalid_yaml, unknown
 
 Entry = tuple[str, tuple[str, ...]]  # a method and its own changes
 
@@ -52,7 +52,7 @@ def read_campaign(path: Path) -> CampaignFile:
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
         raise UserError(f"The campaign file {path} cannot be read: {reason}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"The campaign file {path} is not valid YAML: {' '.join(str(error).split())}.") from None
+        raise invalid_yaml(f"The campaign file {path}", error) from None
     if not isinstance(content, dict):
         raise UserError(f"The campaign file {path} must be a list of fields: {', '.join(NAMES)}.")
     for name in content:

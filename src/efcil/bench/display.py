@@ -117,7 +117,8 @@ def formatted(line: dict[str, Any]) -> list[str]:
     names = ("per_step_accuracy", "average_incremental_accuracy", "average_forgetting", "plasticity")
     spread = {name: "" if line[f"{name}_std"] is None else f" ± {line[f'{name}_std']:.1f}" for name in names}
     numbers = [f"{line[name]:.1f}{spread[name]}" for name in names]
-    return [*numbers, f"{line['minutes']:.0f}", f"{line['kept_bytes'] / 1e6:.2f}"]
+    minutes = f"{line['minutes']:.{0 if line['minutes'] >= 1 else 1}f}"
+    return [*numbers, minutes, f"{line['kept_bytes'] / 1e6:.2f}"]
 
 
 def paper_cell(preset: str, label: str) -> str:

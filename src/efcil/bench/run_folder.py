@@ -38,6 +38,7 @@ from efcil.engine.locks import locked
 from efcil.engine.state import remove_partial, write_bytes, write_text
 from efcil.errors import UserError
 
+GOES_ON = "the same `efcil run` with --resume goes on, and so does the same `efcil bench`"
 LONGEST_NAME = 150  # characters of a folder name; file systems take 255 bytes
 LOCK = ".lock"
 UNTIMED: dict[str, Any] = {"seconds": 0.0, "phase_seconds": {}}

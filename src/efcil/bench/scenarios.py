@@ -26,7 +26,7 @@ from efcil.config import (
     merge,
     to_dict,
 )
-from efcil.errors import UserError, unknown
+from efcil.errors import UserError, invalid_yaml, unknown
 
 SECTIONS = ("data", "stream", "classifier")
 FIRST_CLASSES = {  # Table 1: |C_0| of the warm starts in 10 and 20 steps
@@ -114,7 +114,7 @@ def read_sections(name: str, is_file: bool) -> dict[str, Any]:
     try:
         content: Any = copy.deepcopy(_parsed(text))
     except yaml.YAMLError as error:
-        raise UserError(f"The preset {name} is not valid YAML: {' '.join(str(error).split())}.") from None
+        raise invalid_yaml(f"The preset {name}", error) from None
     if not isinstance(content, dict):
         raise UserError(f"The preset {name} must be a list of sections: {', '.join(SECTIONS)}.")
     allowed = (*SECTIONS, "methods", "description", "like")

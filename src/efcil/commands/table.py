@@ -81,10 +81,15 @@ def table(args: argparse.Namespace) -> None:
     from efcil.analysis.tables.scale import THE_PAPER, scales
     from efcil.analysis.tables.terminal import terminal
     from efcil.bench.grids import expanded
+    from efcil.bench.scenarios import preset_names
 
+    if misplaced := [name for name in args.methods if name in preset_names()]:
+        raise UserError(f"{misplaced[0]} is a preset; presets stand behind the number of the table.")
     comparison = compared(int(args.number), args.presets, results, expanded(args.methods))
     made_at = scales(comparison)
     notes = [LEGEND, *comparison.layout.notes, THE_PAPER, *(scale.sentence for scale in made_at)]
+    if blank := comparison.without_runs():
+        notes.append(f"Not run: {', '.join(blank)}.")
     if not results:
         run = f"`efcil bench --presets PRESET --methods @table{args.number}`"
         notes.append(f"Numbers of your own stand beside these once {run} has written rows to {named or RESULTS}.")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from efcil.analysis.mean_drift import mean_drifts
+from efcil.analysis.measured import average, spread
 from efcil.analysis.prototype_distance import prototype_distances
 from efcil.analysis.runs import Asked, has_class_means, has_efm, read_runs
 from efcil.analysis.runs import Run as KeptRun
 from efcil.bench.states import FOLDER
 from efcil.errors import UserError
+from efcil.report.details import some
 from efcil.report.figure import Figure
 from efcil.report.found import Run
 from efcil.report.lines import Curves, Series
@@ -36,8 +38,9 @@ def drift_figures(
     hints = []
     if silent := dict.fromkeys(run.method for run in with_states if run not in kept):
         hints.append(f"Not in the drift of prototypes: {', '.join(silent)}, which does not show class means.")
-    if not kept and any(shows(run, has_class_means) for run in scenario.runs):
-        hints.append("The drift of prototypes is shown of runs that kept their states (efcil run … --keep-states).")
+    if without := [run for run in scenario.runs if run not in with_states and shows(run, has_class_means)]:
+        told = f"The drift of prototypes is not shown of {some(scenario, without)}, whose states were not kept"
+        hints.append(f"{told} (efcil run … --keep-states).")
     try:
         read = {run.folder: one for run in kept for one in read_runs([run.folder])}
         drawn = {run.folder: distance_figure(scenario, run, read[run.folder], data_root) for run in kept}
@@ -88,7 +91,8 @@ def along_efm(scenario: Scenario, read: dict[Path, KeptRun], data_root: Path | N
     for entry in scenario.entries:
         lists = drifts_of(entry, read, data_root)
         if lists:
-            series.append(Series(entry.name, [sum(v) / len(v) for v in zip(*lists, strict=True)], entry.style))
+            seeds = f" ({len(lists)} of {len(entry.runs)} seeds)" if len(lists) < len(entry.runs) else ""
+            series.append(Series(f"{entry.name}{seeds}", average(lists), entry.style, spread(lists)))
     last = ", ".join(f"{s.name} {s.values[-1]:.2g}" for s in series)
     chart = Curves(
         "Class means along E_t",

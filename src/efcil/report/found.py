@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from efcil.bench.folders import finished_runs
-from efcil.bench.run_folder import read_config, read_json, read_metrics
+from efcil.bench.run_folder import GOES_ON, read_config, read_json, read_metrics
 from efcil.bench.scenarios import flat, resolve
+from efcil.bench.states import FOLDER
 from efcil.config import to_dict
 from efcil.errors import UserError
 
@@ -61,7 +62,8 @@ class Run:
         words = ["efcil", "run", self.preset, "--method", self.method, "--seed", str(self.seed)]
         for change in self.changes:
             words += ["--set", change]
-        return shlex.join([*words, "--out", "runs"])
+        kept = ["--keep-states"] if (self.folder / FOLDER).is_dir() else []
+        return shlex.join([*words, "--out", "runs", *kept])
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def read_run(folder: Path) -> Run:
     metrics = read_metrics(folder / "metrics.json")
     done, steps = len(metrics["steps"]), len(metrics["classes_per_task"])
     if not metrics["finished"] or not done:
-        raise UserError(f"The run in {folder} is not finished ({done} of {steps} steps); efcil run … --resume goes on.")
+        raise UserError(f"The run in {folder} is not finished ({done} of {steps} steps); {GOES_ON}.")
     about, config = read_json(folder / "run.json"), read_config(folder / "config.yaml")
     changes, doubt = changed(str(metrics["preset"]), str(metrics["method"]), int(metrics["seed"]), config)
     return Run(folder, metrics, about, config, changes, doubt)

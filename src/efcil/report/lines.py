@@ -63,6 +63,7 @@ class Curves:
     series: Sequence[Series]
     low: float | None = None
     high: float | None = None
+    most: float | None = None  # that a value can have; bands end there
     logarithmic: bool = False
     joined: bool = True
     level: tuple[float, str] | None = None  # a horizontal line and what it means
@@ -129,7 +130,7 @@ class Curves:
         if self.logarithmic:
             return decades(low, high * 1.0001) if found else [0.1, 1.0]
         low, high = (given if given is not None else own for given, own in ((self.low, low), (self.high, high)))
-        return ticks(low, high)
+        return ticks(low, high if self.most is None else min(high, self.most))
 
     def drawn(self, width: float, height: float) -> Markup:
         marks = self.heights()

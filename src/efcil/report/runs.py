@@ -204,6 +204,7 @@ def curves(scenario: Scenario) -> Section:
             series,
             low=min(0.0, *(value for s in series for value in s.values if value is not None)),
             high=100.0 if large else None,
+            most=None if name == "average_forgetting" else 100.0,
         )
         figures.append(chart.figure(wide=large))
     seeds = " Bands are one standard deviation over seeds." if any(len(e.runs) > 1 for e in scenario.entries) else ""

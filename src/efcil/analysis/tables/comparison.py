@@ -105,6 +105,11 @@ class Comparison:
         place = self.layout.place(block, row, column.group, column.column)
         return self.shown.get((column.source, place))
 
+    def without_runs(self) -> list[str]:
+        """The rows that neither the paper nor ours have a number for."""
+        filled = {place.row for _, place in self.shown}
+        return [row for row in dict.fromkeys(place.row for place in self.layout.places()) if row not in filled]
+
     def _down(self, group: Group, column: Column) -> list[Place]:
         return [self.layout.place(block, row, group, column) for block in self.layout.blocks for row in block.rows]
 

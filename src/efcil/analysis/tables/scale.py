@@ -157,7 +157,11 @@ def _features(config: ClassifierConfig) -> int | None:
 def _remarks(preset: PresetRuns, config: RunConfig) -> str:
     told = []
     if scenario_of(preset.preset).data == "domains":
-        told.append("Another set of domains, not DN4IL: the order of methods can be compared, their numbers cannot.")
+        steps = {len(row["accuracy_per_step"].split()) for runs in preset.runs.values() for row in runs.rows}
+        length = f" in {' or '.join(_count(number, 'step') for number in sorted(steps))}" if steps else ""
+        told.append(
+            f"Another set of domains{length}, not DN4IL: the order of methods can be compared, their numbers cannot."
+        )
     if config.data.held_out:
         told.append(f"Measured on {config.data.held_out} training images of each class that were set aside.")
     if preset.left_out:
