@@ -47,6 +47,18 @@ def test_then_runs_of_the_method_with_other_settings_scaled_by_their_work(table:
     assert found.source == "1 recorded run of efc++ with other settings, 1,200 images"
 
 
+def test_then_runs_of_the_method_on_other_presets_of_the_same_network(table: Path) -> None:
+    record(table, Cell("digits-warm4", "efc++", SHORT, 0), 120)
+    record(table, Cell("digits-warm4", "efc++", ("width=16", *SHORT[1:]), 0), 9000)
+    record(table, Cell("digits-cold5", "lwf", SHORT, 0), 9000)
+    asked = estimator(table)
+    cells = [Cell(preset, "efc++", SHORT, 1) for preset in ("digits-cold5", "digits-warm4")]
+    images = [asked.work(cell.config) for cell in cells]
+    found = asked.estimate(cells[0])
+    assert found.seconds == pytest.approx(120 * images[0] / images[1])
+    assert found.source.startswith("1 recorded run of efc++ on other presets of this network, ")
+
+
 def test_then_runs_of_other_methods_on_the_preset(table: Path) -> None:
     record(table, Cell("digits-cold5", "lwf", SHORT, 0), 240)
     found = estimator(table).estimate(Cell("digits-cold5", "efc", SHORT, 0))

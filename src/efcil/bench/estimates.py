@@ -30,11 +30,11 @@ class Estimator:
 
     def __init__(self, results: Results, data_root: Path | None) -> None:
         self.rows, self.data_root = list(results.values()), data_root
-        self.images_per_task = cache(self._images_per_task)
+        self.images_per_task, self.about = cache(self._images_per_task), cache(self._about)
         self.tried: dict[tuple[Any, ...], float] = {}  # seconds per image, by what decides them
 
     def estimate(self, cell: Cell) -> Estimate:
-        """From runs of the same cell with any seed; else of its method, of its preset; else from steps tried now."""
+        """From runs of the same cell with any seed; else of its method or its preset; else from steps tried now."""
         same = [row for row in self.rows if (row["preset"], row["method"], row["changes"]) == cell.key[:3]]
         current = [row for row in same if row["config_digest"] == cell.config_digest]
         if found := current or same:
@@ -50,8 +50,13 @@ class Estimator:
         work = self.work(cell.config)
         beside = [row for row in self.rows if row["preset"] == cell.preset]
         own = [row for row in beside if row["method"] == cell.method]
-        for rows, what in ((own, f"{cell.method} with other settings"), (beside, "other methods")):
-            rates = self._rates(rows)
+        elsewhere = [row for row in self.rows if row["method"] == cell.method and row["preset"] != cell.preset]
+        for rows, what in (
+            (own, f"{cell.method} with other settings"),
+            (elsewhere, f"{cell.method} on other presets of this network"),
+            (beside, "other methods"),
+        ):
+            rates = self._rates(rows, network(cell.config))
             if work and rates:
                 return Estimate(work * median(rates), f"{runs(rates)} of {what}, {work:,} images")
         images = work or sum(self._counts(cell.config))  # without epochs every image passes once
@@ -65,7 +70,7 @@ class Estimator:
     def seconds_per_image(self, config: RunConfig) -> float:
         """Of training, or of features where nothing is trained; tried once for every kind of network."""
         c = config.classifier
-        kind = (config.data.name, c.method, c.backbone, c.width, c.stem, c.stem_stride, c.image_size, c.device)
+        kind = (*network(config), c.method, c.device)
         if kind not in self.tried:
             images = data.load(config.data, self.data_root, stored_image_size(config), cache_mb=0)
             first = Stream(images, config.stream, c.seed).task(0)
@@ -79,18 +84,27 @@ class Estimator:
     def _images_per_task(self, images: DataConfig, stream: StreamConfig, seed: int) -> tuple[int, ...]:
         return tuple(len(task.train) for task in Stream(data.load(images, self.data_root, cache_mb=0), stream, seed))
 
-    def _rates(self, rows: list[Row]) -> list[float]:
-        """Seconds per image of those rows that can still be read."""
+    def _rates(self, rows: list[Row], like: tuple[Any, ...]) -> list[float]:
+        """Seconds per image of those rows of such a network that can still be read."""
         rates = []
         for row in rows:
-            try:
-                work = self.work(
-                    Cell(row["preset"], row["method"], tuple(row["changes"].split()), int(row["seed"])).config
-                )
-            except UserError:  # of a method or an option that is no more
-                continue
-            rates += [float(row["seconds"]) / work] if work else []
+            kind, work = self.about(row["preset"], row["method"], row["changes"], int(row["seed"]))
+            rates += [float(row["seconds"]) / work] if work and kind == like else []
         return rates
+
+    def _about(self, preset: str, method: str, changes: str, seed: int) -> tuple[tuple[Any, ...], int]:
+        """The network of a recorded run, and its images; none of a method or an option that is no more."""
+        try:
+            config = Cell(preset, method, tuple(changes.split()), seed).config
+            return network(config), self.work(config)
+        except UserError:
+            return (), 0
+
+
+def network(config: RunConfig) -> tuple[Any, ...]:
+    """What decides how long an image takes, but for the method."""
+    c = config.classifier
+    return config.data.name, c.backbone, c.width, c.stem, c.stem_stride, c.image_size
 
 
 def runs(found: list[Any]) -> str:
