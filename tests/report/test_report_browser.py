@@ -100,6 +100,16 @@ def test_charts_have_a_size_and_nothing_overflows(browser: Any, report: Path, si
         assert sorted(letters)[len(letters) // 2] >= 6  # can be read; a single digit is narrow
 
 
+def test_a_wide_table_fades_out_until_its_end_is_reached(browser: Any, report: Path) -> None:
+    with Visit(browser, report, TELEPHONE) as visit:
+        seen = "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility())"
+        visit.page.wait_for_selector(".scroll.further")
+        wide = visit.page.evaluate(f"{seen}.map(e => e.scrollWidth > e.clientWidth + 2)")
+        assert visit.page.evaluate(f"{seen}.map(e => e.classList.contains('further'))") == wide
+        visit.page.evaluate(f"{seen}.forEach(e => e.scrollLeft = e.scrollWidth)")
+        visit.page.wait_for_selector(".scroll.further", state="detached")
+
+
 def test_nothing_is_fetched_and_nothing_complains(browser: Any, report: Path) -> None:
     with Visit(browser, report, DESKTOP) as visit:
         visit.page.wait_for_timeout(300)

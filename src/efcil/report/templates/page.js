@@ -31,6 +31,13 @@
     });
   }
 
+  // Wide tables fade out where there is more to scroll to.
+  for (const part of document.querySelectorAll(".scroll")) {
+    const look = () => part.classList.toggle("further", part.scrollLeft + part.clientWidth < part.scrollWidth - 2);
+    part.addEventListener("scroll", look);
+    new ResizeObserver(look).observe(part);
+  }
+
   // Charts: the values under the pointer, or at the place that the arrow keys have reached.
   const made = (parent, tag, text) => {
     const child = document.createElement(tag);
