@@ -40,7 +40,7 @@ class Compared(Cargo):
 
     exemplar_free = False
     ways: ClassVar[dict[str, CarriedGaussians]] = {}
-    times = 1.0  # what d was multiplied with, max(1, Φ − 1)
+    times = 1.0  # what d was multiplied with, max(1, (Φ − 1)²)
 
     def before_task(self, ctx: Context) -> None:
         super().before_task(ctx)

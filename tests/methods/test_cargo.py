@@ -78,7 +78,7 @@ def test_with_an_anchor_the_loss_is_that_of_the_network_that_learns() -> None:
     found = method.loss(ctx, cargo.Batch(x, y))
     new, old = moved.learner.features(x), model.learner.features(x)
     means = torch.stack([old[y == column].double().mean(0) for column in (2, 3, 4)])
-    apart = max(1, method.gaussians.apart(means.detach()) - 1)
+    apart = max(1, (method.gaussians.apart(means.detach()) - 1) ** 2)
     variance = method.gaussians.covariance.diagonal()[-own:].sum()
     torch.testing.assert_close(found["drift"], 0.5 * apart * (new - old).square().sum(1).mean() / variance)
     ce = F.cross_entropy(new @ moved.newest[:, -own:].T, torch.tensor([0, 1, 2, 0, 1, 2]))
@@ -105,7 +105,7 @@ def test_the_further_new_images_lie_apart_the_more_the_network_is_held() -> None
     shifted = torch.stack([(x + 3)[y == column].mean(0) for column in (2, 3, 4)])
     longer = float((x + 3).square().sum() / x.square().sum())  # δ = x
     assert old.apart(shifted - 3) < 2 < old.apart(shifted)
-    assert far / near == pytest.approx(longer * (old.apart(shifted) - 1), rel=1e-4)
+    assert far / near == pytest.approx(longer * (old.apart(shifted) - 1) ** 2, rel=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1e-3, 50.0])

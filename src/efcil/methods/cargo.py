@@ -66,13 +66,14 @@ class Cargo(Method):
     def before_task(self, ctx: Context) -> None:
         """The weight of the drift; more where the new classes lie apart as a whole by more than classes do by chance.
 
-        Images of another kind say little about how the old ones move, so that the map will carry those less well.
+        Images of another kind say little about how the old ones move: what an affine map leaves of a drift grows with
+        the squared distance, which Φ is, and its square with the square of that.
         """
         if ctx.old is None or ctx.model.frozen_backbone:
             return
         (features,) = ctx.extract(ctx.old.learner, augmented=False)
         excess = self.gaussians.apart(means_of(features, ctx.columns, ctx.columns.unique())) - 1
-        self.weight = self.options.damping * max(1.0, excess) / max(self.gaussians.variance(features.shape[1]), TINY)
+        self.weight = self.options.damping * max(1.0, excess**2) / max(self.gaussians.variance(features.shape[1]), TINY)
 
     def idle(self, frozen: bool, first: bool) -> bool:
         return frozen  # no answer comes from a head
