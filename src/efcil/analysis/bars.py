@@ -8,6 +8,8 @@ from typing import Any
 from efcil.analysis.measured import Measured, average, spread
 from efcil.analysis.style import Rows, legend, looks, panels
 
+NAME = 1.7  # inches of a name in the legend
+
 
 def bars(found: Sequence[Measured]) -> Rows:
     """One row per preset, method and task, mean over seeds."""
@@ -57,5 +59,5 @@ def draw(rows: Rows) -> Any:
         panel.grid(axis="x", visible=False)
         panel.set_title(preset)
         panel.set_ylim(0, min(100, panel.get_ylim()[1]))
-    legend(figure, axes, loc="outside upper right", ncols=min(5, len(style)))
+    legend(figure, axes, loc="outside upper right", ncols=min(len(style), int(width / NAME)))
     return figure

@@ -38,7 +38,7 @@ def draw(rows: Rows) -> Any:
             if own[0]["seeds"] > 1:
                 low, high = ([row[name] + sign * row[f"{name}_std"] for row in own] for sign in (-1, 1))
                 panel.fill_between(steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
-        lowest = min(0.0, *(row[name] - row[f"{name}_std"] for row in rows))  # F may be negative
+        lowest = 1.05 * min(0.0, *(row[name] - row[f"{name}_std"] for row in rows))  # F may be negative
         panel.set(xlabel="step", ylabel=what, xticks=steps, ylim=(lowest, min(100, panel.get_ylim()[1])))
     axes[0].set_title("Forgetting")
     axes[1].set_title("Plasticity")
